@@ -147,6 +147,11 @@ fn bad_input_is_one_line_and_exit_code_2() {
         assert_eq!(error.lines().count(), 1, "{error}");
         assert!(output.stdout.is_empty());
     }
+    let directory = with(&SCENARIO.replace("spec: {quotas", "spec: {parent: none, quotas"));
+    let output = simulate(&directory, &["s.yaml"]);
+    assert_eq!(output.status.code(), Some(2));
+    let line = "sluice: s.yaml: document 2 (Team a): spec.parent: there is no Team \"none\"\n";
+    assert_eq!(text(&output.stderr), line);
     for arguments in [&[][..], &["s.yaml", "--until", "soon"][..], &["s.yaml", "--output", "xml"][..]] {
         assert_eq!(simulate(&directory, arguments).status.code(), Some(2));
     }

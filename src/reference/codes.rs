@@ -121,12 +121,12 @@ fn of_state(reason: Reason) -> Advice {
             "Use smaller pods or `sluice.dev/topology-preferred`. An operator can set `--defragment-every`.",
         ),
         Reason::TeamLimit => advice(
-            "A team on the path of the workload is at its `limit`.",
-            "Wait for other work of that team, or have its `limit` raised.",
+            "A team on the path of the workload is at its `limit`, or the workload alone needs more than that.",
+            "Wait for other work of that team, or have its `limit` raised. Waiting does not help where the message says that it can never start.",
         ),
         Reason::QueueLimit => advice(
-            "The queue is at its `limit`.",
-            "Wait for other work of the queue, use another queue, or have the `limit` of the queue raised.",
+            "The queue is at its `limit`, or the workload alone needs more than that.",
+            "Wait for other work of the queue, use another queue, or have the `limit` of the queue raised. Waiting does not help where the message says that it can never start.",
         ),
         Reason::QueuePaused => advice(
             "The queue is paused (`paused` of the queue in its Team). Its workloads keep their places.",

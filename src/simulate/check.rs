@@ -50,6 +50,10 @@ impl Checker {
         for list in ["allocatable", "capacity"] {
             check_amounts(object, &object.manifest["status"][list], &format!("status.{list}"))?;
         }
+        let taints = object.manifest["spec"]["taints"].as_array().into_iter().flatten();
+        for (index, taint) in taints.enumerate() {
+            check_taint(object, &taint["effect"], &format!("spec.taints[{index}].effect"))?;
+        }
         Ok(())
     }
 
@@ -71,6 +75,8 @@ impl Checker {
         }
         if object.kind == Kind::Job {
             check_restart_policy(object, &pod["restartPolicy"], &format!("{spec}.restartPolicy"))?;
+        } else {
+            check_group(object)?;
         }
         for list in ["containers", "initContainers"] {
             for (index, container) in pod[list].as_array().into_iter().flatten().enumerate() {
@@ -127,6 +133,27 @@ fn check_restart_policy(object: &Object, policy: &Value, field: &str) -> Result<
         None => "is missing; for a Job it must be Never or OnFailure".to_owned(),
     };
     Err(object.invalid(field, problem))
+}
+
+/// Checks the effect of a taint.
+fn check_taint(object: &Object, effect: &Value, field: &str) -> Result<(), ScenarioError> {
+    let problem = match effect.as_str().filter(|effect| !effect.is_empty()) {
+        Some("NoSchedule" | "PreferNoSchedule" | "NoExecute") => return Ok(()),
+        Some(other) => format!("{other:?} is none of NoSchedule, PreferNoSchedule and NoExecute"),
+        None => "is missing; it must be NoSchedule, PreferNoSchedule or NoExecute".to_owned(),
+    };
+    Err(object.invalid(field, problem))
+}
+
+/// Checks that a pod with the size of a group names the group. A cluster takes it for a pod without a group.
+fn check_group(object: &Object) -> Result<(), ScenarioError> {
+    let metadata = &object.manifest["metadata"];
+    let is_named = metadata["labels"][names::GROUP].as_str().is_some_and(|group| !group.is_empty());
+    if is_named || metadata["annotations"][names::GROUP_SIZE].is_null() {
+        return Ok(());
+    }
+    let message = format!("has no effect without the label {}, which names the group", names::GROUP);
+    Err(object.invalid(&format!("metadata.annotations[{}]", names::GROUP_SIZE), message))
 }
 
 /// Checks that no request exceeds its limit; for devices and huge pages both must be equal.

@@ -11,10 +11,13 @@ use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kube::core::PartialObjectMeta;
 use serde_json::Value;
 
+use super::applied_again::remove_left_out;
 use super::check;
 use super::effect::Effect;
 use super::groups::Groups;
-use super::objects::{self, deadline, decode_value, life, longest, node_as_kubelet, refuse_running};
+use super::objects::{
+    self, deadline, decode_value, life, life_in_snapshot, longest, node_as_kubelet, refuse_running, take_user,
+};
 use super::snapshot::Snapshot;
 use super::unmanaged::UnmanagedWorkload;
 use crate::api::caps::Caps;
@@ -22,7 +25,6 @@ use crate::api::node_pool::NodePool;
 use crate::api::priority::Class;
 use crate::api::record::Record;
 use crate::api::team::Team;
-use crate::cluster::dra;
 use crate::cluster::mirror::{Change, Mirror};
 use crate::cluster::reduce;
 use crate::cluster::reduce::claims::Claims;
@@ -73,7 +75,7 @@ impl Cluster {
         // The simulator has no nodes that could lack a GPU for a pod that requests none: the engine's count is all.
         let caps = Caps { assumed_fractions: true, ..caps };
         let mut mirror = Mirror::default().capped(caps);
-        for change in empty_lists() {
+        for change in objects::empty_lists() {
             mirror.take(change);
         }
         Self {
@@ -344,9 +346,7 @@ impl Cluster {
     /// The object as the API server stores it after the webhook's answer.
     fn admitted(&mut self, object: &Object, id: &WorkloadId) -> Result<Value, ScenarioError> {
         let mut manifest = object.manifest.clone();
-        // On a real cluster the API server knows the user; a scenario names it in an annotation.
-        let annotations = manifest.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut);
-        let user = annotations.and_then(|annotations| annotations.remove(USER)).unwrap_or_default();
+        let user = take_user(&mut manifest);
         let user = user.as_str().unwrap_or_default();
         let refused = |problem: String| check::refused(object, &problem);
         let Some(known) = self.known.get(id) else {
@@ -367,7 +367,9 @@ impl Cluster {
         // Applying a manifest again does not release a Job that Sluice holds; it releases one that its user had
         // suspended, if the manifest does not suspend it.
         manifest["spec"]["suspend"] = (queued || held).into();
-        let mut after = before.clone();
+        let (mut last, mut after) = (known.object.manifest.clone(), before.clone());
+        take_user(&mut last);
+        remove_left_out(&mut after, &last, &manifest);
         json_patch::merge(&mut after, &manifest);
         Ok(stored(&self.directory, user, Some(&before), after).map_err(refused)?.0)
     }
@@ -453,7 +455,8 @@ impl Cluster {
                 let members: Vec<WorkloadId> = self.members(&workload.id).collect();
                 let known = self.known.get(members.first().unwrap_or(&workload.id));
                 let all = members.iter().filter_map(|id| Some(self.known.get(id)?.life));
-                let life = longest(all).or_else(|| known.map(|known| known.life)).unwrap_or_default();
+                let life = longest(all).or_else(|| known.map(|known| known.life));
+                let life = life.unwrap_or_else(|| life_in_snapshot(&workload));
                 let workload = match known {
                     // The mirror has counted claimed devices.
                     Some(known) => Workload {
@@ -464,6 +467,8 @@ impl Cluster {
                             false => known.shape.clone(),
                         },
                         resizable: workload.kind == WorkloadKind::Job,
+                        // Pods of a scenario that state no grace period end at once.
+                        grace: life.grace,
                         ..workload
                     },
                     None => workload,
@@ -475,25 +480,4 @@ impl Cluster {
             other => Effect::Event(other),
         }
     }
-}
-
-/// The annotation with the submitting user; on a real cluster the webhook writes it.
-const USER: &str = "sluice.dev/user";
-
-/// The changes that report complete, empty lists of every kind.
-fn empty_lists() -> Vec<Change> {
-    fn empty<T>() -> [Seen<T>; 2] {
-        [Seen::ListBegins, Seen::ListEnds]
-    }
-    let mut changes: Vec<Change> = Vec::new();
-    changes.extend(empty().map(Change::Namespace));
-    changes.extend(empty().map(Change::Team));
-    changes.extend(empty().map(Change::Pool));
-    changes.extend(empty().map(Change::Node));
-    changes.extend(empty().map(Change::Class));
-    changes.extend(empty().map(Change::Job));
-    changes.extend(empty().map(Change::Pod));
-    changes.push(Change::PodGroups(false));
-    changes.extend(dra::News::nothing().map(Change::Devices));
-    changes
 }

@@ -2,16 +2,20 @@
 //!
 //! [`cluster`] is the simulated API server: objects pass through the webhook and the production conversion to engine
 //! values. [`crate::engine::replay`] is the rest of the cluster: it carries decisions out and lets pods run and end.
-//! [`simulation`] advances time; `recorder` and `utilization` collect the outcome.
+//! [`simulation`] advances time; `recorder` and `utilization` collect the outcome. `check` judges single objects as an API
+//! server does, `references` and `from_start` what only the whole scenario shows to be a mistake.
 
+mod applied_again;
 mod check;
 mod cluster;
 mod effect;
 mod expected_start;
+mod from_start;
 mod groups;
 mod objects;
 mod outcome;
 mod recorder;
+mod references;
 pub mod report;
 mod simulation;
 mod snapshot;
@@ -91,6 +95,7 @@ pub fn run_with(
     options: &Options,
     on: &mut dyn FnMut(Progress),
 ) -> Result<Outcome, Error> {
+    references::check(snapshot, scenario)?;
     let simulation = match snapshot {
         Some(snapshot) => simulation::Simulation::of(snapshot, options)?,
         None => simulation::Simulation::new(options),

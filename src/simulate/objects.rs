@@ -1,4 +1,4 @@
-//! Reads single objects of a scenario.
+//! Reads single objects of a scenario, and the lists of a cluster without objects.
 
 use std::time::Duration;
 
@@ -9,11 +9,15 @@ use serde_json::{Value, json};
 use super::check::Checker;
 use crate::api::names;
 use crate::cluster::dra::{News, key};
+use crate::cluster::mirror::Change;
 use crate::cluster::reduce::claims;
 use crate::cluster::table::Seen;
 use crate::engine::replay::Life;
-use crate::engine::types::Name;
+use crate::engine::types::{Name, Workload};
 use crate::scenario::{Kind, Object, ScenarioError};
+
+/// The annotation that lets a workload run from the start, as errors name it.
+pub const RUNNING_ON: &str = "metadata.annotations[simulate.sluice.dev/running-on]";
 
 /// The change of claimed devices that an object means, if its kind is one of those.
 pub fn devices(checker: &Checker, object: &Object, strictly: bool) -> Result<Option<News>, ScenarioError> {
@@ -71,6 +75,11 @@ pub fn life(object: &Object) -> Life {
     }
 }
 
+/// The life of a workload of a snapshot, which ends at its time limit.
+pub fn life_in_snapshot(workload: &Workload) -> Life {
+    Life { run: workload.time_limit, completions: None, grace: workload.grace }
+}
+
 /// The life of pods that are one workload: that of the longest.
 pub fn longest(lives: impl Iterator<Item = Life>) -> Option<Life> {
     lives.reduce(|left, right| Life {
@@ -85,10 +94,9 @@ pub fn refuse_running(object: &Object) -> Result<(), ScenarioError> {
     if object.running_on.is_none() {
         return Ok(());
     }
-    let field = "metadata.annotations[simulate.sluice.dev/running-on]";
     let message =
         format!("cannot be combined with the label {}: a group starts when it is complete", names::GROUP);
-    Err(object.invalid(field, message))
+    Err(object.invalid(RUNNING_ON, message))
 }
 
 /// The `activeDeadlineSeconds` of a Job or pod.
@@ -120,4 +128,31 @@ pub fn node_as_kubelet(manifest: &Value) -> Value {
 pub fn decode_value<T: DeserializeOwned>(object: &Object, value: Value) -> Result<T, ScenarioError> {
     serde_path_to_error::deserialize(value)
         .map_err(|error| object.invalid(&error.path().to_string(), error.inner().to_string()))
+}
+
+/// The annotation with the submitting user; on a real cluster the webhook writes it.
+const USER: &str = "sluice.dev/user";
+
+/// Takes the submitting user out of a manifest: on a real cluster the API server knows it.
+pub fn take_user(manifest: &mut Value) -> Value {
+    let annotations = manifest.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut);
+    annotations.and_then(|annotations| annotations.remove(USER)).unwrap_or_default()
+}
+
+/// The changes that report complete, empty lists of every kind.
+pub fn empty_lists() -> Vec<Change> {
+    fn empty<T>() -> [Seen<T>; 2] {
+        [Seen::ListBegins, Seen::ListEnds]
+    }
+    let mut changes: Vec<Change> = Vec::new();
+    changes.extend(empty().map(Change::Namespace));
+    changes.extend(empty().map(Change::Team));
+    changes.extend(empty().map(Change::Pool));
+    changes.extend(empty().map(Change::Node));
+    changes.extend(empty().map(Change::Class));
+    changes.extend(empty().map(Change::Job));
+    changes.extend(empty().map(Change::Pod));
+    changes.push(Change::PodGroups(false));
+    changes.extend(News::nothing().map(Change::Devices));
+    changes
 }

@@ -7,6 +7,8 @@ use std::time::Duration;
 use super::cluster::Cluster;
 use super::effect::Effect;
 use super::expected_start::expected_starts;
+use super::from_start::FromStart;
+use super::objects::{RUNNING_ON, life_in_snapshot};
 use super::outcome::{Clock, NodeRow, Outcome, TeamRow};
 use super::recorder::{GroupChange, Recorder, Submission};
 use super::snapshot::Snapshot;
@@ -14,7 +16,7 @@ use super::unmanaged::{self, UnmanagedWorkloads};
 use super::utilization::UtilizationMeter;
 use super::{Error, Options, Progress};
 use crate::engine::Engine;
-use crate::engine::replay::{Life, Run};
+use crate::engine::replay::Run;
 use crate::engine::types::amount::ResourceList;
 use crate::engine::types::{Name, Observed, Time, Workload, WorkloadId};
 use crate::scenario::{Change, Kind, Object, RunningOn, ScenarioError, Step};
@@ -28,9 +30,6 @@ const GRAIN: Duration = Duration::from_millis(100);
 /// so for ever.
 const MOST_IDLE: u32 = 1000;
 
-/// Termination time of a snapshot's pods.
-const USUAL_GRACE: Duration = Duration::from_secs(30);
-
 /// A simulation in progress.
 pub struct Simulation {
     options: Options,
@@ -39,6 +38,8 @@ pub struct Simulation {
     cluster: Cluster,
     recorder: Recorder,
     unmanaged: UnmanagedWorkloads,
+    /// What the scenario lets run from the start, until it is checked.
+    from_start: FromStart,
     meter: UtilizationMeter,
     /// Time of the last event.
     end: Duration,
@@ -55,6 +56,7 @@ impl Simulation {
             cluster: Cluster::new(options.caps),
             recorder: Recorder::new(Time(0), options.events, options.accelerators.clone()),
             unmanaged: UnmanagedWorkloads::default(),
+            from_start: FromStart::default(),
             meter: UtilizationMeter::new(options.timeline, options.accelerators.clone()),
             end: Duration::ZERO,
         }
@@ -79,8 +81,7 @@ impl Simulation {
         };
         simulation.learn_accelerators();
         for workload in workloads.iter().filter(|workload| workload.state != Observed::Finished) {
-            let life = Life { run: workload.time_limit, completions: None, grace: USUAL_GRACE };
-            simulation.run.adopt(&workload.id, life);
+            simulation.run.adopt(&workload.id, life_in_snapshot(workload));
             let submission = Submission {
                 kind: workload.kind.to_string(),
                 namespace: workload.namespace.to_string(),
@@ -192,6 +193,9 @@ impl Simulation {
             before += usize::from(submitted(&step));
             self.step(step, Time(self.began.after(now).0 - age))?;
         }
+        if !self.from_start.is_empty() {
+            std::mem::take(&mut self.from_start).check(&self.run.engine().nodes())?;
+        }
         Ok(())
     }
 
@@ -293,6 +297,9 @@ impl Simulation {
                     };
                     self.recorder.submitted_unmanaged(submission, &workload);
                     let nodes = nodes_of(object.running_on.as_ref(), workload.pods);
+                    if !nodes.is_empty() {
+                        self.from_start.add(object, nodes.clone(), &workload.shape.requests);
+                    }
                     let id = workload.id.clone();
                     self.unmanaged.add(&mut self.run, workload, &nodes);
                     if !nodes.is_empty() {
@@ -310,27 +317,28 @@ impl Simulation {
     /// Places a workload that has been running since before the start.
     fn place(
         &mut self,
-        object: &Object,
+        object: &Arc<Object>,
         id: &WorkloadId,
         running: &RunningOn,
         since: Time,
     ) -> Result<(), ScenarioError> {
-        let wrong =
-            |message: String| object.invalid("metadata.annotations[simulate.sluice.dev/running-on]", message);
+        let wrong = |message: String| object.invalid(RUNNING_ON, message);
         let Some(workload) = self.run.workload(id) else { return Ok(()) };
         let (wanted, least) = (workload.pods, workload.min_pods.unwrap_or(workload.pods));
-        let nodes = nodes_of(Some(running), wanted);
-        let pods: u32 = nodes.values().sum();
+        let requests = workload.requests().clone();
+        let on = nodes_of(Some(running), wanted);
+        let pods: u32 = on.values().sum();
         if pods > wanted {
             return Err(wrong(format!("names {pods} pods, but it runs {wanted} at once")));
         }
         // Fewer pods than its minimum: it has lost some of the pods it was granted.
         let granted = if pods < least { wanted } else { pods };
         let nodes: BTreeMap<Name, u32> =
-            nodes.into_iter().map(|(node, pods)| (node.as_str().into(), pods)).collect();
+            on.iter().map(|(node, pods)| (node.as_str().into(), *pods)).collect();
         match self.run.place(id, nodes, granted, since) {
             Some(admission) => {
                 self.recorder.placed(id, &admission);
+                self.from_start.add(object, on, &requests);
                 Ok(())
             }
             None => Err(wrong("the workload is suspended".to_owned())),

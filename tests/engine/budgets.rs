@@ -197,7 +197,20 @@ fn law_3_no_guarantee_protects_what_started_beyond_a_budget() {
     let more = submit(&mut world, "a", "train", 2, None);
     world.settle_now();
     assert_eq!(world.reason(&more).1, Reason::BudgetSpent, "it evicts nothing for itself");
-    assert!(message(&world, &more).ends_with("starts only on idle capacity, which there is too little of."));
+    assert!(
+        message(&world, &more).ends_with("it starts only on idle capacity, and nothing is preempted for it."),
+        "{}",
+        message(&world, &more)
+    );
+}
+
+#[test]
+fn what_no_node_can_hold_says_so_beyond_a_budget_too() {
+    let (mut world, _) = spent();
+    let large = submit(&mut world, "a", "train", 9, None);
+    world.settle_now();
+    assert_eq!(world.reason(&large).1, Reason::NoNodeFits);
+    assert!(message(&world, &large).starts_with("Can never start: a pod needs 9 GPUs"));
 }
 
 #[test]
@@ -236,7 +249,8 @@ fn what_needs_more_than_the_whole_budget_never_starts_and_says_so() {
     world.settle();
     assert_eq!(world.now, Time(0), "no period helps");
     assert!(
-        message(&world, &large).ends_with("That is more than the whole budget."),
+        message(&world, &large)
+            .ends_with("That is more than the whole budget, so it cannot start as the budget stands."),
         "{}",
         message(&world, &large)
     );

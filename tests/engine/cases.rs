@@ -508,7 +508,7 @@ fn what_fits_once_closed_nodes_are_open_again_is_not_told_that_it_can_never_star
     );
     assert_eq!(
         said(1, 5, false),
-        "Can never start: a pod needs 5 GPUs, more than any of the 1 matching nodes of pool default has."
+        "Can never start: a pod needs 5 GPUs, more than the matching node of pool default has."
     );
     assert!(said(2, 4, true).starts_with("Runs within the guarantee"), "both nodes are open");
     world.cordon(&"n0".into(), false);
@@ -520,6 +520,47 @@ fn what_fits_once_closed_nodes_are_open_again_is_not_told_that_it_can_never_star
         "Cannot start before closed nodes of pool default are open again: no open node matches its node \
          selector, affinity and tolerations."
     );
+}
+
+#[test]
+fn a_verdict_names_the_level_that_does_not_hold_and_says_what_can_never_start() {
+    let teams =
+        vec![team("p", None, 4, Some(10)), team("a", Some("p"), 4, None), team("b", Some("p"), 4, None)];
+    let mut world = World::new(&[16], teams);
+    for _ in 0..3 {
+        world.submit(&"a".into(), "fixed", 0, 1, 1);
+    }
+    world.settle_now();
+    let mut said = |queue: &str, gpus: i64| {
+        let id = world.submit(&"b".into(), queue, 0, 1, gpus);
+        world.settle_now();
+        let said = world.engine.verdict(&id).expect("a verdict").message;
+        world.delete(&id);
+        said
+    };
+    for (queue, gpus, sentence) in [
+        (
+            "fixed",
+            2,
+            "Not preemptible, so its 2 GPUs must fit the guarantee beside other work that is not. Team p uses 3 of 4 \
+             guaranteed GPUs for such work in pool default.",
+        ),
+        (
+            "fixed",
+            5,
+            "Can never start in pool default as the guarantee stands: it is not preemptible and needs 5 GPUs, and team b \
+             is guaranteed 4 GPUs.",
+        ),
+        ("train", 8, "Needs 8 GPUs; team p uses 3 of its limit of 10 GPUs in pool default."),
+        (
+            "train",
+            11,
+            "Can never start in pool default as the limit stands: it needs 11 GPUs, and team p has a limit of 10 GPUs.",
+        ),
+    ] {
+        let said = said(queue, gpus);
+        assert!(said.starts_with(sentence), "{said}");
+    }
 }
 
 #[test]

@@ -2,12 +2,13 @@
 //! and no workload is submitted later, and asking for them changes nothing.
 
 use proptest::prelude::*;
+use sluice_engine::replay::Life;
 use sluice_engine::replay::forecast::{Bounds, Eta, Fate, Forecast, forecast, what_if};
 use sluice_engine::replay::grounds::{Basis, Grounds, Unbounded};
-use sluice_engine::types::{Likeness, Queue, Time};
-use sluice_engine::types::{Reason, WorkloadId};
+use sluice_engine::types::{Likeness, Observed, Queue, Time};
+use sluice_engine::types::{Reason, Workload, WorkloadId};
 
-use super::reservations::{JobSpec, Simulation};
+use super::reservations::{JobSpec, Simulation, seconds};
 
 /// A job that runs exactly up to its time limit.
 fn truthful() -> impl Strategy<Value = JobSpec> {
@@ -145,6 +146,38 @@ fn a_what_if_result_says_what_becomes_of_its_victims() {
     assert_eq!(result.displaced, [victim]);
     let lost = std::time::Duration::from_secs(100);
     assert_eq!(result.fates, [Fate { keeps: None, pods: 1, lost, back: Some(Time(150_000)) }]);
+}
+
+#[test]
+fn an_expected_start_counts_the_grace_period_of_the_pods_that_end_for_it() {
+    let mut simulation = Simulation::new(&[4], Queue::fallback());
+    let spec = |gpus, run| JobSpec { pause: 0, pods: 1, gpus, run, limit: Some(run) };
+    let (at, grace) = (|second: i64| Time(1_000 * second), seconds(120));
+    let victim = Workload { grace, ..simulation.next(&spec(4, 1_000)) };
+    let lost = victim.id.clone();
+    simulation.run.submit(victim, Life { run: Some(seconds(1_000)), completions: None, grace });
+    simulation.advance_unjudged(at(100));
+    let id = WorkloadId("a/urgent".into());
+    let urgent = Workload {
+        id: id.clone(),
+        name: "urgent".into(),
+        priority: 10,
+        submitted: at(100),
+        ..simulation.next(&spec(4, 50))
+    };
+    let after = |now: i64| Eta { early: Some(at(now)), likely: Some(at(220)), late: Some(at(220)) };
+    let asked = what_if(simulation.run.engine(), urgent.clone(), at(100), Bounds::default());
+    assert_eq!((asked.eta, asked.grounds), (after(100), Ok(Basis::EndingPods)));
+    assert_eq!(asked.displaced, [lost]);
+    assert_eq!(asked.fates[0].back, Some(at(270)));
+    simulation.run.submit(urgent, Life { run: Some(seconds(50)), ..Life::default() });
+    for now in [100, 110, 219] {
+        simulation.advance_unjudged(at(now));
+        assert_eq!(start_of(&simulation, &id), (after(now), Ok(Basis::EndingPods)), "at {now} s");
+    }
+    simulation.advance_unjudged(at(220));
+    let state = simulation.run.engine().workload(&id).map(|workload| workload.state.clone());
+    assert!(matches!(state, Some(Observed::Admitted(admission)) if admission.at == at(220)));
 }
 
 /// A node of 4 GPUs on which `short` Jobs of one GPU have taken 14 s each, and then one of 4 GPUs has begun, with or

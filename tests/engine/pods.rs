@@ -60,6 +60,7 @@ fn pod(team: &str, name: &str, count: i64) -> Workload {
         time_limit: None,
         last_checkpoint: None,
         checkpoint_interval: None,
+        grace: std::time::Duration::ZERO,
         ran: None,
         failed_pods: 0,
         evicted_for_fair_share: false,

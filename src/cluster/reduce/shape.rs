@@ -1,6 +1,7 @@
-//! The shape of a pod: requests as the scheduler counts them, selectors, affinity, tolerations.
+//! The shape of a pod: requests as the scheduler counts them, selectors, affinity, tolerations; and its grace period.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -55,6 +56,17 @@ pub fn requests(spec: &PodSpec) -> ResourceList {
     let mut total = sum(&running, &requested(spec.overhead.as_ref()));
     total.retain(|_, amount| *amount > Amount::ZERO);
     total
+}
+
+/// The grace period of a pod that states none.
+const USUAL_GRACE: Duration = Duration::from_secs(30);
+
+/// How long a pod of this spec may take to end. What the pod states counts, also above a cap: caps are judged when an
+/// object is written.
+#[must_use]
+pub fn grace(spec: &PodSpec) -> Duration {
+    let stated = spec.termination_grace_period_seconds;
+    stated.map_or(USUAL_GRACE, |seconds| Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
 }
 
 /// Whether there are devices among the requests: resources with a vendor's name.
@@ -266,6 +278,15 @@ mod tests {
         ] {
             assert_eq!(counted(spec), expected, "{why}");
         }
+    }
+
+    #[test]
+    fn a_pod_that_states_no_grace_period_has_30_seconds() {
+        let read = |spec: Value| grace(&serde_json::from_value(spec).expect("a pod spec")).as_secs();
+        assert_eq!(read(json!({})), 30);
+        assert_eq!(read(json!({"terminationGracePeriodSeconds": 0})), 0);
+        assert_eq!(read(json!({"terminationGracePeriodSeconds": 120})), 120);
+        assert_eq!(read(json!({"terminationGracePeriodSeconds": -1})), 0);
     }
 
     #[test]

@@ -163,8 +163,8 @@ impl Requests {
         }
     }
 
-    /// A workload of one pod with these requests, as far as they do not depend on its kind. Team, default queue
-    /// and priority follow from other objects.
+    /// A workload of one pod with these requests, as far as they do not depend on its kind: the grace period is that of
+    /// its pod template. Team, default queue and priority follow from other objects.
     pub fn workload(self, kind: WorkloadKind, metadata: &ObjectMeta, state: Observed) -> Workload {
         Workload {
             id: WorkloadId(uid(metadata)),
@@ -189,6 +189,7 @@ impl Requests {
             time_limit: self.time_limit,
             last_checkpoint: self.last_checkpoint,
             checkpoint_interval: self.checkpoint_interval,
+            grace: Duration::ZERO,
             ran: None,
             failed_pods: 0,
             evicted_for_fair_share: self.evicted_for_fair_share,

@@ -68,6 +68,7 @@ fn together<'a>(
         pods: count(members.clone().filter(lives).count()),
         profile: common(&like.workload.profile, members.clone()),
         hold: members.clone().any(|member| member.workload.hold),
+        grace: members.clone().map(|member| member.workload.grace).max().unwrap_or_default(),
         expendable: members.into_iter().all(|member| member.workload.expendable),
         time_limit: limits.and_then(|limits| limits.into_iter().max()),
         ..like.workload.clone()

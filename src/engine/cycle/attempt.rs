@@ -9,7 +9,9 @@ use crate::cycle::refusal;
 use crate::cycle::{blocked, reserve, smaller_size};
 use crate::placement;
 use crate::placement::waiting::{Attempt, WaitingWorkload, find_pool, fits_now, pool_names};
+use crate::queue::WaitQueue;
 use crate::scheduler::Scheduler;
+use crate::state::cluster::ClusterState;
 use crate::types::ids::{NodeId, PoolId};
 use crate::types::{Name, Plan, Reason, Time, Verdict, WorkloadId};
 
@@ -25,31 +27,79 @@ struct Options {
     unfunded: BTreeMap<PoolId, Verdict>,
 }
 
-/// Attempts a workload; `None` when it is admitted or capacity is nominated to it, else why it still waits.
-pub fn run(scheduler: &mut Scheduler, id: &WorkloadId, now: Time, plan: &mut Plan) -> Option<Verdict> {
-    let info = scheduler.state.get(id)?;
+/// The outcome of an attempt.
+pub enum Attempted {
+    /// It is admitted, or capacity is nominated to it.
+    Started,
+    /// It still waits, with this verdict.
+    Refused(Verdict),
+    /// It could start, but this workload of another team is to be attempted first.
+    After(WorkloadId),
+}
+
+/// What becomes of a start that another workload would undo at once.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Rivals {
+    /// The other workload is attempted first.
+    First,
+    /// It was, or it does not matter.
+    Ignored,
+}
+
+/// Attempts a workload.
+pub fn run(
+    scheduler: &mut Scheduler,
+    id: &WorkloadId,
+    rivals: Rivals,
+    now: Time,
+    plan: &mut Plan,
+) -> Attempted {
+    let Some(info) = scheduler.state.get(id) else { return Attempted::Started };
     // 1. Barred: its queue is unknown or full, so its full size cannot start in any pool.
     if let Some(verdict) = refusal::barred(&scheduler.state, info) {
         if smaller_size::admit_smaller(scheduler, id, now, plan) {
-            return None;
+            return Attempted::Started;
         }
         note_barred(scheduler, id, &verdict, now);
-        return Some(verdict);
+        return Attempted::Refused(verdict);
     }
     let pools = pool_names(info);
-    let waiting = WaitingWorkload::of(&scheduler.state, id)?;
+    let Some(waiting) = WaitingWorkload::of(&scheduler.state, id) else { return Attempted::Started };
     // 2. Start now, in the first pool with free capacity that no reservation keeps.
-    let mut options = start_now(scheduler, &waiting, &pools, now, plan)?;
+    let mut options = match start_now(scheduler, &waiting, &pools, rivals, now, plan) {
+        Now::Started => return Attempted::Started,
+        Now::After(rival) => return Attempted::After(rival),
+        Now::No(options) => options,
+    };
     // 3. Start now at a smaller size, if the workload accepts one.
     if smaller_size::admit_smaller(scheduler, id, now, plan) {
-        return None;
+        return Attempted::Started;
     }
     // 4. Preempt, in the first pool where that lets it start.
     if preempt_in_a_pool(scheduler, &waiting, &mut options, now, plan) {
-        return None;
+        return Attempted::Started;
     }
     // 5. Refuse.
-    Some(refuse(scheduler, &waiting, &pools, options, now))
+    Attempted::Refused(refuse(scheduler, &waiting, &pools, options, now))
+}
+
+/// A workload of another team that fits now, and would evict this borrower for fair shares in the instant in which it has started.
+/// An eviction after no time would cost a start, and leave what ends idle for its grace period.
+fn rival(scheduler: &mut Scheduler, id: &WorkloadId) -> Option<WorkloadId> {
+    let WaitQueue { order, pending, headroom, .. } = &mut scheduler.queue;
+    let rival = order.rival(&scheduler.state, pending, headroom, id)?;
+    fits(&scheduler.state, &rival).then_some(rival)
+}
+
+/// Whether a workload could start at its full size in the capacity that is free now, reservations and budgets aside.
+fn fits(state: &ClusterState, id: &WorkloadId) -> bool {
+    let Some((info, waiting)) = state.get(id).zip(WaitingWorkload::of(state, id)) else { return false };
+    refusal::barred(state, info).is_none()
+        && pool_names(info).iter().filter_map(|name| find_pool(state, name)).any(|pool| {
+            let waiting = waiting.in_pool(state, pool);
+            let nodes = placement::eligible(state, &waiting.request(pool));
+            fits_now(state, &waiting, pool, &nodes, true).is_some()
+        })
 }
 
 /// Notes that its queue keeps a workload from starting in any pool. Where the queue is full, the workload may own the
@@ -68,14 +118,24 @@ fn note_barred(scheduler: &mut Scheduler, id: &WorkloadId, verdict: &Verdict, no
     reserve::note_refusal(scheduler, &waiting, &pools, &verdicts, now);
 }
 
-/// Admits a workload in the first pool where it can start at once; if there is none, returns its pools.
+/// Whether a workload has started at once.
+enum Now {
+    Started,
+    /// It could, but this workload is to be attempted first.
+    After(WorkloadId),
+    /// It cannot in any of these pools.
+    No(Options),
+}
+
+/// Admits a workload in the first pool where it can start at once.
 fn start_now(
     scheduler: &mut Scheduler,
     waiting: &WaitingWorkload,
     names: &[Name],
+    rivals: Rivals,
     now: Time,
     plan: &mut Plan,
-) -> Option<Options> {
+) -> Now {
     let mut options = Options::default();
     for name in names {
         let Some(pool) = find_pool(&scheduler.state, name) else { continue };
@@ -93,15 +153,20 @@ fn start_now(
             let attempt = Attempt { waiting: &waiting, pool, nodes: &nodes, now };
             match reserve::admissible(scheduler, attempt, start) {
                 Ok(start) => {
+                    let borrows =
+                        rivals == Rivals::First && !waiting.within_guarantee(&scheduler.state, pool);
+                    if let Some(rival) = borrows.then(|| rival(scheduler, &waiting.id)).flatten() {
+                        return Now::After(rival);
+                    }
                     admit(scheduler, &waiting, pool, start, now, plan);
-                    return None;
+                    return Now::Started;
                 }
                 Err(verdict) => _ = options.withheld.insert(pool, verdict),
             }
         }
         options.pools.push((pool, nodes));
     }
-    Some(options)
+    Now::No(options)
 }
 
 /// Frees capacity for a workload in the first of its pools where that is possible; false if there is none.

@@ -1,9 +1,10 @@
 //! Attempts the waiting workloads in order: within guarantee before borrowing, then by fair share, then by age (law 9).
 //!
-//! Each round wakes the classes that a change may let start, picks the first workload in order and attempts it. A
-//! workload that is refused blocks its class. The rounds end when no workload may start, or when the search budget
+//! Each round wakes the classes that a change may let start, picks the first workload in order and attempts it, or the one that
+//! would evict it at once. A workload that is refused blocks its class. The rounds end when no workload may start, or when the search budget
 //! is used up; the rest is then left for the next cycle.
 
+use crate::cycle::attempt::{Attempted, Rivals};
 use crate::cycle::blocked::blocked_on;
 use crate::cycle::next_owner::{self, NextOwner};
 use crate::cycle::wake::{BACKLOG_AT_ONCE, wake};
@@ -41,8 +42,17 @@ pub fn run(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
             }
             break;
         };
-        if let Some(verdict) = attempt::run(scheduler, &id, now, plan) {
-            block(scheduler, &id, verdict);
+        match attempt::run(scheduler, &id, Rivals::First, now, plan) {
+            Attempted::Started => {}
+            Attempted::Refused(verdict) => block(scheduler, &id, verdict),
+            // It is attempted again afterwards.
+            Attempted::After(rival) => {
+                if let Attempted::Refused(verdict) =
+                    attempt::run(scheduler, &rival, Rivals::Ignored, now, plan)
+                {
+                    block(scheduler, &rival, verdict);
+                }
+            }
         }
     }
     scheduler.reservations.candidates.generation = scheduler.cursor.generation;

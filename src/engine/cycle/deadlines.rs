@@ -11,10 +11,11 @@ pub fn next(scheduler: &Scheduler) -> Option<Time> {
 }
 
 /// The earliest time at which the age of a workload changes what it may do: a victim is no longer protected by its minimum
-/// run time, or a workload has waited long enough for a reservation.
+/// run time, or a workload has waited long enough for a reservation, or to hold back growth.
 #[must_use]
 pub fn next_by_age(scheduler: &Scheduler) -> Option<Time> {
-    [scheduler.cursor.wake, reserve::next(scheduler)].into_iter().flatten().min()
+    let held_back = scheduler.cursor.held_back.filter(|at| *at > scheduler.cursor.planned);
+    [scheduler.cursor.wake, reserve::next(scheduler), held_back].into_iter().flatten().min()
 }
 
 /// The earliest time at which a cycle may decide something new for another reason than that.

@@ -9,8 +9,10 @@ use crate::preemption::Take;
 use crate::scheduler::Scheduler;
 use crate::scheduler::nominations::{Nomination, Victim};
 use crate::state::cluster::ClusterState;
+use crate::state::quotas::Hypothetical;
 use crate::state::workload::{Phase, WorkloadInfo};
 use crate::types::ids::NodeId;
+use crate::types::vector::Vector;
 use crate::types::{Action, Admission, EvictReason, Name, Plan, ResizeCause, Time, WorkloadId};
 
 /// Carries out the decision about one victim; `None` if the victim does not run any more.
@@ -54,6 +56,7 @@ pub fn carry_out(
                 *to.nodes.entry(state.nodes.name(*node).clone()).or_default() += pods;
                 to.pods += pods;
             }
+            to.borrowed = before.borrowed;
             let message = explain::shifted(state, &preemptor.id, placement);
             let cause = ResizeCause::Moved;
             resize(
@@ -82,7 +85,17 @@ fn without(
         (left > 0).then(|| (state.nodes.name(*node).clone(), left))
     };
     let nodes: BTreeMap<Name, u32> = info.usage.staying().iter().filter_map(left).collect();
-    Admission { pods: nodes.values().sum(), nodes, ..admission.clone() }
+    let borrowed = admission.borrowed && still_borrows(state, info, pods.values().sum());
+    Admission { pods: nodes.values().sum(), nodes, borrowed, ..admission.clone() }
+}
+
+/// Whether a team on the path of a workload still borrows once so many pods of it have ended.
+fn still_borrows(state: &ClusterState, info: &WorkloadInfo, pods: u32) -> bool {
+    let (quotas, pool) = (&state.quotas, info.usage.pool);
+    let mut without = Hypothetical::new();
+    quotas.assume(&mut without, info.account(), &Vector::default().plus(&info.need, i64::from(pods)), -1);
+    let mut path = quotas.team(info.team).path.iter();
+    path.any(|at| quotas.any_beyond_guarantee(pool, std::iter::once(*at), &without))
 }
 
 /// Returns a running workload to the queue.

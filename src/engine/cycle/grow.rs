@@ -2,24 +2,28 @@
 //! want.
 //!
 //! Pods are added one at a time, in the order of admissions: within guarantee before borrowing, then the smallest
-//! share, then the older. Added pods are given up again before any workload is evicted. A workload of the same team that was
-//! evicted comes first (law 9): while its pods end, the others of its team do not grow.
+//! share, then the older. Added pods are given up again before any workload is evicted, yet not for a workload of their own team
+//! that has no higher priority. So an evicted or waiting workload of the team comes first (law 9): while its pods end, or until it
+//! has waited long enough for a reservation, what runs of its team does not grow. A reservation is left whole then.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use crate::cycle::evict::{Resize, resize};
 use crate::cycle::{refusal, reserve};
-use crate::placement::waiting::{Attempt, WaitingWorkload, fits_now};
+use crate::placement::waiting::{Attempt, WaitingWorkload, find_pool, fits_now, pool_names};
+use crate::queue::WaitQueue;
 use crate::scheduler::Scheduler;
 use crate::state::cluster::ClusterState;
-use crate::state::workload::Phase;
+use crate::state::workload::{Phase, WorkloadInfo};
 use crate::types::ids::{PoolId, TeamId};
-use crate::types::{Action, Admission, Plan, ResizeCause, Time, WorkloadId};
+use crate::types::{Action, Admission, Plan, Reason, ResizeCause, Time, WorkloadId};
 use crate::{explain, placement};
 
 /// Grows elastic workloads as far as there is capacity, after every waiting workload had a chance to start.
 pub fn run(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
+    scheduler.cursor.held_back = None;
     if scheduler.cursor.grown == scheduler.cursor.generation && plan.actions.is_empty()
         || scheduler.state.growable().next().is_none()
     {
@@ -32,7 +36,7 @@ pub fn run(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
         .filter(|(_, action)| matches!(action, Action::Admit { .. }))
         .map(|(position, action)| (action.workload().clone(), position))
         .collect();
-    let growing = growing(scheduler, &admitted);
+    let (growing, held_back) = growing(scheduler, &admitted, now);
     let mut open = growing.clone();
     let mut grown: BTreeSet<WorkloadId> = BTreeSet::new();
     while let Some(id) = next(&scheduler.state, &open) {
@@ -54,7 +58,11 @@ pub fn run(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
         let Some(to) = info.phase.admission().cloned() else { continue };
         match admitted.get(&id).and_then(|position| plan.actions.get_mut(*position)) {
             // It starts with the added pods.
-            Some(Action::Admit { admission, .. }) => *admission = to,
+            Some(Action::Admit { admission, message, .. }) => {
+                message.push(' ');
+                message.push_str(&explain::starts_larger(info, from.pods, &to));
+                *admission = to;
+            }
             _ => {
                 let message = explain::grown(info, from.pods, to.pods);
                 let cause = ResizeCause::Grown;
@@ -62,12 +70,21 @@ pub fn run(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
             }
         }
     }
-    scheduler.cursor.grown = scheduler.cursor.generation;
+    // What holds growth back may be gone without any change of capacity.
+    if held_back.is_none() {
+        scheduler.cursor.grown = scheduler.cursor.generation;
+    }
+    scheduler.cursor.held_back = held_back;
 }
 
 /// The elastic workloads that may grow now, with their admissions: those that run, and those `admitted` in this plan.
-/// A workload with an admission that is still being written grows once it runs.
-fn growing(scheduler: &Scheduler, admitted: &BTreeMap<WorkloadId, usize>) -> BTreeMap<WorkloadId, Admission> {
+/// A workload with an admission that is still being written grows once it runs. Also the next time at which a waiting workload
+/// does not hold back the growth of one that runs any more.
+fn growing(
+    scheduler: &Scheduler,
+    admitted: &BTreeMap<WorkloadId, usize>,
+    now: Time,
+) -> (BTreeMap<WorkloadId, Admission>, Option<Time>) {
     let returning: BTreeSet<TeamId> = scheduler.state.stopping().map(|info| info.team).collect();
     let may_grow = |id: &WorkloadId| {
         let info = scheduler.state.get(id).filter(|info| !returning.contains(&info.team))?;
@@ -75,12 +92,62 @@ fn growing(scheduler: &Scheduler, admitted: &BTreeMap<WorkloadId, usize>) -> BTr
             return None;
         }
         match &info.phase {
-            Phase::Running(admission) if !scheduler.pauses(id) => Some((id.clone(), admission.clone())),
-            Phase::Starting(admission) if admitted.contains_key(id) => Some((id.clone(), admission.clone())),
+            Phase::Running(admission) if !scheduler.pauses(id) => Some((info, admission.clone(), true)),
+            // It starts with as many pods as fit.
+            Phase::Starting(admission) if admitted.contains_key(id) => Some((info, admission.clone(), false)),
             _ => None,
         }
     };
-    scheduler.state.growable().filter_map(may_grow).collect()
+    let (mut growing, mut held_back) = (BTreeMap::new(), None);
+    for (info, admission, runs) in scheduler.state.growable().filter_map(may_grow) {
+        match awaited_until(scheduler, info, now).filter(|_| runs) {
+            Some(until) => held_back = Some(held_back.map_or(until, |at: Time| at.min(until))),
+            None => _ = growing.insert(info.workload.id.clone(), admission),
+        }
+    }
+    (growing, held_back)
+}
+
+/// Until when a workload holds back the growth of one of its team, because it waits for what that would take and nothing is
+/// reserved for the team yet. Once one has waited for the time after which its queue reserves, reservations alone count: capacity
+/// that they do not want is not idle for longer.
+fn awaited_until(scheduler: &Scheduler, growing: &WorkloadInfo, now: Time) -> Option<Time> {
+    let Scheduler { state, queue: WaitQueue { pending, .. }, reservations, deadlines, .. } = scheduler;
+    let (team, pool) = (growing.team, growing.usage.pool);
+    if reservations.get(&(pool, team)).is_some_and(|reservation| reservation.slot().is_some()) {
+        return None;
+    }
+    let path = &state.quotas.team(team).path;
+    let awaits = |waiting: &WorkloadInfo| {
+        let never = path.iter().any(|at| {
+            let mut limits = state.quotas.quota_usage(pool, *at).limit.iter();
+            limits.any(|(index, limit)| waiting.least_total().get(*index) > *limit)
+        });
+        let class = pending.class_of(&waiting.workload.id);
+        let refusal = class.and_then(|class| pending.refusal(class)).map(|(verdict, _)| verdict.reason);
+        let wants_it = match refusal {
+            None => true,
+            Some(Reason::QueueLimit) => waiting.workload.queue == growing.workload.queue,
+            Some(reason) => matches!(
+                reason,
+                Reason::NoRoom
+                    | Reason::Fragmented
+                    | Reason::Constrained
+                    | Reason::TeamLimit
+                    | Reason::LendingLimit
+                    | Reason::RoomHeld
+                    | Reason::Reserved
+            ),
+        };
+        let in_pool = pool_names(waiting).iter().any(|name| find_pool(state, name) == Some(pool));
+        wants_it && in_pool && !never
+    };
+    let until = |waiting: &WorkloadInfo| {
+        let reserve_after = state.queue_of(waiting).map_or(Duration::ZERO, |queue| queue.reserve_after);
+        deadlines.waits_since(waiting).after(reserve_after)
+    };
+    let waiting = pending.firsts_of(team).filter_map(|id| state.get(id)).filter(|info| awaits(info));
+    waiting.map(until).min().filter(|until| *until > now)
 }
 
 /// The workload that gets the next pod.
@@ -104,6 +171,7 @@ fn add_pod(scheduler: &mut Scheduler, id: &WorkloadId, admission: &mut Admission
     let attempt = Attempt { waiting: &waiting, pool, nodes: &nodes, now };
     let Ok(placement) = reserve::admissible(scheduler, attempt, placement) else { return false };
     let from = admission.clone();
+    admission.borrowed |= waiting.preemptible && !waiting.within_guarantee(&scheduler.state, pool);
     for (node, pods) in placement {
         *admission.nodes.entry(scheduler.state.nodes.name(node).clone()).or_default() += pods;
         admission.pods += pods;

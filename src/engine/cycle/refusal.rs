@@ -31,8 +31,8 @@ pub fn why_not(state: &ClusterState, id: &WorkloadId) -> Option<Verdict> {
     Some(across_pools(verdicts, &names))
 }
 
-/// The workload, and where the budgets on its path do not cover its start in a pool, the verdict that names the budget. The
-/// workload is marked then if it may start on idle capacity all the same.
+/// The workload, and where the budgets on its path do not cover its start in a pool, the verdict that names the budget, or the
+/// one that it can never start there. The workload is marked then if it may start on idle capacity all the same.
 pub fn funded<'a>(
     state: &ClusterState,
     mut waiting: Cow<'a, WaitingWorkload>,
@@ -44,11 +44,37 @@ pub fn funded<'a>(
         Funding::Held(at) => (at, false),
     };
     waiting.to_mut().unfunded = may_borrow;
-    let verdict = explain::budget_spent(state, &waiting, pool, at, may_borrow);
+    let verdict = never_fits(state, &waiting, pool).unwrap_or_else(|| {
+        let spent = explain::budget_spent(state, &waiting, pool, at, may_borrow);
+        match explain::above_limit(state, &waiting, pool) {
+            Some(never) => Verdict { message: format!("{never} {}", spent.message), ..spent },
+            None => spent,
+        }
+    });
     (waiting, Some(verdict))
 }
 
-/// Why no budget covers a waiting workload in any of its pools; `None` if the budgets cover it in one of them.
+/// That the nodes of a pool can never hold a workload, which no budget changes.
+fn never_fits(state: &ClusterState, waiting: &WaitingWorkload, pool: PoolId) -> Option<Verdict> {
+    let nodes = placement::eligible(state, &waiting.request(pool));
+    no_node(state, waiting, pool, &nodes).filter(|verdict| verdict.reason == Reason::NoNodeFits)
+}
+
+/// Why the nodes of a pool could not hold a workload even if they were empty; `None` if they could.
+fn no_node(
+    state: &ClusterState,
+    waiting: &WaitingWorkload,
+    pool: PoolId,
+    nodes: &[NodeId],
+) -> Option<Verdict> {
+    if waiting.need.get(UNOFFERED) != 0 {
+        return Some(explain::unoffered(state, &waiting.shape.requests));
+    }
+    explain::no_node(state, nodes, &waiting.request(pool))
+}
+
+/// Why no budget covers a waiting workload in any of its pools; `None` if the budgets cover it in one of them. A pool that can
+/// never hold it counts only where all are so.
 #[must_use]
 pub fn unfunded(state: &ClusterState, id: &WorkloadId) -> Option<Verdict> {
     if state.quotas.budgets.is_empty() {
@@ -59,7 +85,8 @@ pub fn unfunded(state: &ClusterState, id: &WorkloadId) -> Option<Verdict> {
     let pools: Vec<PoolId> = pool_names(info).iter().filter_map(|name| find_pool(state, name)).collect();
     let verdict = |pool: &PoolId| funded(state, waiting.in_pool(state, *pool), *pool).1;
     let verdicts: Option<Vec<Verdict>> = pools.iter().map(verdict).collect();
-    verdicts?.into_iter().next()
+    // Of equal ones the first.
+    verdicts?.into_iter().rev().max_by_key(|verdict| nearness(verdict.reason))
 }
 
 /// Why a workload cannot start in any pool, if its queue is unknown or its queue's limit is reached.
@@ -69,20 +96,17 @@ pub fn barred(state: &ClusterState, info: &WorkloadInfo) -> Option<Verdict> {
         Err(reason) => return Some(explain::unknown(info, reason)),
     };
     let over = state.quotas.over_queue_limit(info.team, queue, &info.least_total(), &state.resources);
-    over.map(|index| explain::queue_limit(state, queue, index))
+    over.map(|index| explain::queue_limit(state, info, queue, index))
 }
 
 /// Why a workload cannot start in one of its pools.
 pub fn in_pool(state: &ClusterState, waiting: &WaitingWorkload, pool: PoolId, nodes: &[NodeId]) -> Verdict {
-    if waiting.need.get(UNOFFERED) != 0 {
-        return explain::unoffered(state, &waiting.shape.requests);
-    }
-    if let Some(verdict) = explain::no_node(state, nodes, &waiting.request(pool)) {
+    if let Some(verdict) = no_node(state, waiting, pool, nodes) {
         return verdict;
     }
     let over = state.quotas.over_limit(pool, waiting.team, &waiting.total, &Hypothetical::new(), false);
-    if let Some((team, index)) = over {
-        return explain::team_limit(state, team, pool, index, &waiting.total);
+    if let Some(over) = over {
+        return explain::team_limit(state, waiting, pool, over);
     }
     may_not_borrow(state, waiting, pool)
         .unwrap_or_else(|| explain::no_room(state, nodes, &waiting.request(pool)))
@@ -93,7 +117,7 @@ fn may_not_borrow(state: &ClusterState, waiting: &WaitingWorkload, pool: PoolId)
     if waiting.within_guarantee(state, pool) {
         None
     } else if !waiting.may_exceed_guarantee(state, pool) {
-        Some(explain::must_fit_guarantee(state, waiting.team, pool, &waiting.total))
+        Some(explain::must_fit_guarantee(state, waiting, pool))
     } else {
         explain::lending_refusal(state, waiting.team, pool, &waiting.total)
     }

@@ -46,17 +46,21 @@ pub fn budget_spent(
     };
     let refill = budgets.refill(at).map(|end| date_of(budgets.on_calendar(end)));
     let most = need.and_then(|(_, most)| most);
+    let exceeds = budgets.exceeds(at, most);
     let until = match refill {
-        _ if budgets.exceeds(at, most) => "That is more than the whole budget".to_owned(),
+        _ if exceeds => "That is more than the whole budget".to_owned(),
         Some(date) => format!("The budget is full again on {date}, 00:00 UTC"),
         None => "The budget has no period, so it is not full again by itself".to_owned(),
     };
-    let meanwhile = match (may_borrow, waiting.preemptible) {
+    let beyond = match (may_borrow, waiting.preemptible) {
+        (false, _) if exceeds => ", so it cannot start as the budget stands",
         (false, _) => "",
-        (true, true) => "; until then it starts only on idle capacity, which there is too little of",
-        (true, false) => "; until then it cannot start, because it is not preemptible",
+        (true, true) => {
+            "; beyond the budget it starts only on idle capacity, and nothing is preempted for it"
+        }
+        (true, false) => "; beyond the budget it does not start, because it is not preemptible",
     };
-    pending(Reason::BudgetSpent, format!("{used}{asks}. {until}{meanwhile}."))
+    pending(Reason::BudgetSpent, format!("{used}{asks}. {until}{beyond}."))
 }
 
 /// GPU-hours as people read them: whole from a hundred on, else with at most two decimals, and three below one.

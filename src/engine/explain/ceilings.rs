@@ -93,9 +93,12 @@ impl Ceilings {
             let needs: Vec<String> =
                 requests.iter().map(|(resource, each)| with_unit(resource, *each)).collect();
             let needs = needs.join(", ");
+            let nodes = match sizes.nodes.iter().map(|(_, count)| u64::from(*count)).sum::<u64>() {
+                1 => "the only node".to_owned(),
+                several => format!("any of the {several} nodes"),
+            };
             return Some(format!(
-                "Can never start: a pod needs {needs}, more than any of the {} nodes of pool {pool} has.",
-                sizes.nodes.iter().map(|(_, count)| u64::from(*count)).sum::<u64>(),
+                "Can never start: a pod needs {needs}, more than {nodes} of pool {pool} has."
             ));
         }
         (most < u64::from(pods)).then(|| {

@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
-use crate::explain::names::{label, usage};
+use crate::explain::names::{label, named, quantity, usage};
 use crate::explain::verdicts::node_names;
 use crate::placement::Placement;
 use crate::scheduler::nominations::{Broken, Change};
 use crate::state::avoided_nodes::AvoidedNodes;
 use crate::state::cluster::ClusterState;
 use crate::state::workload::WorkloadInfo;
-use crate::types::ids::NodeId;
-use crate::types::{EvictReason, Queue, Time, WorkloadId, span};
+use crate::types::ids::{NodeId, PoolId, TeamId};
+use crate::types::ratio::Ratio;
+use crate::types::{Admission, EvictReason, Queue, Time, WorkloadId, span};
 
 /// Why a workload is evicted; `rest` is the sentence about a gang that rests because it did not become ready or lost pods.
 pub fn evicted(
@@ -22,6 +23,7 @@ pub fn evicted(
     now: Time,
 ) -> String {
     let ran = victim.phase.admission().map_or(Duration::ZERO, |admission| now.since(admission.at));
+    let preemptor_team = preemptor.and_then(|preemptor| state.get(preemptor)).map(|info| info.team);
     let preemptor = preemptor.map(|preemptor| label(state, preemptor));
     let by = preemptor.as_deref().unwrap_or_default();
     let team_usage = || usage(state, victim.team, victim.usage.pool, &victim.held());
@@ -33,10 +35,11 @@ pub fn evicted(
         }
         EvictReason::Preempted => format!("{by} of the same team has a higher priority. {lost}"),
         EvictReason::FairShare => {
-            format!(
-                "{by} borrows capacity of which this team has the larger fair share. {} {lost}",
-                team_usage()
-            )
+            let shares = preemptor_team.and_then(|team| larger_share(state, victim, team));
+            match shares {
+                Some(shares) => format!("{by} borrows capacity of which {shares}. {lost}"),
+                None => format!("{by} borrows capacity in its place. {} {lost}", team_usage()),
+            }
         }
         EvictReason::Moved if preemptor.is_none() => {
             format!("Moves so that free capacity is less fragmented. {lost}")
@@ -68,6 +71,50 @@ pub fn evicted(
         }
         EvictReason::NotReady => rest.unwrap_or_default().to_owned(),
     }
+}
+
+/// The levels of two teams at which the team of a victim borrows a larger share than that of its preemptor, with both shares
+/// (law 5), as a clause.
+fn larger_share(state: &ClusterState, victim: &WorkloadInfo, preemptor: TeamId) -> Option<String> {
+    let (quotas, pool) = (&state.quotas, victim.usage.pool);
+    // The level with the largest share; of equal ones the uppermost.
+    let largest = |of: TeamId, by: TeamId| {
+        quotas.levels_below_common(of, by).max_by_key(|at| quotas.level_share(pool, *at, None))
+    };
+    let (ours, theirs) = (largest(victim.team, preemptor)?, largest(preemptor, victim.team)?);
+    let index = borrows_most_of(state, pool, ours)?;
+    let other = borrows_most_of(state, pool, theirs).unwrap_or(index);
+    let weight = |at: TeamId| quotas.team(at).team.as_ref().map_or(1, |team| team.weight);
+    let share = |at: TeamId, index: usize| {
+        let quota = quotas.quota_usage(pool, at);
+        let borrowed = quantity(state, index, quota.borrowed(index, quota.settled(index)));
+        let of = named(state, index, quotas.capacity(pool).get(index));
+        let by_weight = match weight(ours) == weight(theirs) {
+            true => String::new(),
+            false => format!(" at weight {}", weight(at)),
+        };
+        format!("{borrowed} of {of}{by_weight}")
+    };
+    Some(format!(
+        "team {} borrows the larger share in pool {}: {}, and team {} {}",
+        quotas.team(ours).name,
+        quotas.pool_name(pool),
+        share(ours, index),
+        quotas.team(theirs).name,
+        share(theirs, other),
+    ))
+}
+
+/// The resource of which a team borrows the largest part of a pool; `None` if it borrows nothing.
+fn borrows_most_of(state: &ClusterState, pool: PoolId, team: TeamId) -> Option<usize> {
+    let quota = state.quotas.quota_usage(pool, team);
+    let positive = |milli: i64| u128::try_from(milli).unwrap_or(0);
+    let parts = state.quotas.capacity(pool).entries().filter_map(|(index, capacity)| {
+        let borrowed = quota.borrowed(index, quota.settled(index));
+        let borrows = borrowed > 0 && capacity > 0;
+        borrows.then(|| (Ratio::new(positive(borrowed), positive(capacity)), index))
+    });
+    parts.max().map(|(_, index)| index)
 }
 
 /// The nodes of a workload that do not answer, and since when; `None` if there are none.
@@ -142,6 +189,15 @@ pub fn released(from: u32, to: u32) -> String {
 /// Why a workload grows.
 pub fn grown(info: &WorkloadInfo, from: u32, to: u32) -> String {
     format!("Scaled up from {from} to {to} of {} pods: capacity came free.", info.workload.pods)
+}
+
+/// With how many pods a workload starts that could have started with fewer.
+pub fn starts_larger(info: &WorkloadInfo, fewest: u32, to: &Admission) -> String {
+    let beyond = if to.borrowed { ", in all beyond the guarantee" } else { ", in all within the guarantee" };
+    format!(
+        "That is its smallest size, {fewest} of {} pods; it starts with {}{beyond}.",
+        info.workload.pods, to.pods
+    )
 }
 
 /// Why pods of a workload are replaced.

@@ -11,11 +11,11 @@ pub use ceilings::Ceilings;
 
 pub use events::{
     broken_plan, ended_pod, evicted, grown, lost_pod, lost_pods, misplaced, not_ready, released, replaced,
-    shifted, shrunk, stuck,
+    shifted, shrunk, starts_larger, stuck,
 };
 pub use names::label;
 pub use verdicts::{
-    admitted, expected, failed, guarantee_left, lending_refusal, less, must_fit_guarantee, no_node, no_pool,
-    no_room, pending, queue_limit, queue_paused, quota_kept, quota_reserved, reserved, team_limit, unknown,
-    unoffered, waiting,
+    above_limit, admitted, expected, failed, guarantee_left, lending_refusal, less, must_fit_guarantee,
+    no_node, no_pool, no_room, pending, queue_limit, queue_paused, quota_kept, quota_reserved, reserved,
+    team_limit, unknown, unoffered, waiting,
 };

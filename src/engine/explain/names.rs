@@ -1,10 +1,10 @@
 //! How workloads, amounts and quotas are named in sentences.
 
 use crate::state::cluster::ClusterState;
-use crate::types::WorkloadId;
 use crate::types::amount::Amount;
 use crate::types::ids::{PoolId, TeamId};
 use crate::types::vector::{PODS, Vector};
+use crate::types::{CURRENCY, WorkloadId};
 
 /// Amounts by resource, such as `16 GPUs, 8 CPUs`. Pod slots are left out: no workload asks for them by name.
 pub fn amounts(state: &ClusterState, amount: &Vector) -> String {
@@ -20,33 +20,47 @@ pub fn amounts_of(state: &ClusterState, amount: &Vector, wanted: &Vector) -> Str
     if parts.is_empty() { "nothing".to_owned() } else { parts.join(", ") }
 }
 
-/// An amount with its unit: `1 GPU`, `16 GPUs`, `2 CPUs`, `64Gi memory`, `4 google.com/tpu`.
+/// An amount with its unit: `1 GPU`, `0.5 GPU`, `16 GPUs`, `2 CPUs`, `64Gi memory`, `4 google.com/tpu`.
 pub fn named(state: &ClusterState, index: usize, milli: i64) -> String {
     with_unit(state.resources.name(index), Amount::milli(milli))
 }
 
 /// An amount of the resource of this name with its unit.
 pub fn with_unit(resource: &str, amount: Amount) -> String {
-    format!("{} {}", amount.quantity(resource), unit_of(resource, amount))
+    format!("{} {}", digits(resource, amount), unit_of(resource, amount))
 }
 
 /// The unit of an amount of a resource.
-fn unit(state: &ClusterState, index: usize, milli: i64) -> String {
+pub fn unit(state: &ClusterState, index: usize, milli: i64) -> String {
     unit_of(state.resources.name(index), Amount::milli(milli))
 }
 
+/// The currency keeps the name that quotas give it: it is not a number of GPUs.
 fn unit_of(resource: &str, amount: Amount) -> String {
-    let unit = match resource {
-        "cpu" => "CPU",
-        gpu if gpu.ends_with("/gpu") => "GPU",
+    let one = Amount::units(1);
+    let (unit, is_one) = match resource {
+        "cpu" => ("CPU", amount == one),
+        CURRENCY => return CURRENCY.to_owned(),
+        gpu if gpu.ends_with("/gpu") => ("GPU", Amount::ZERO < amount && amount <= one),
         other => return other.to_owned(),
     };
-    if amount == Amount::units(1) { unit.to_owned() } else { format!("{unit}s") }
+    if is_one { unit.to_owned() } else { format!("{unit}s") }
 }
 
 /// An amount of a resource without its name.
 pub fn quantity(state: &ClusterState, index: usize, milli: i64) -> String {
-    Amount::milli(milli).quantity(state.resources.name(index))
+    digits(state.resources.name(index), Amount::milli(milli))
+}
+
+/// An amount without its unit: parts of devices as decimals, all else as Kubernetes writes it.
+fn digits(resource: &str, amount: Amount) -> String {
+    let milli = amount.as_milli();
+    if !resource.contains('/') || milli % 1_000 == 0 {
+        return amount.quantity(resource);
+    }
+    let (sign, size) = (if milli < 0 { "-" } else { "" }, milli.unsigned_abs());
+    let text = format!("{sign}{}.{:03}", size / 1_000, size % 1_000);
+    text.trim_end_matches('0').to_owned()
 }
 
 /// `namespace/name` of a workload.
@@ -78,4 +92,28 @@ pub fn usage(state: &ClusterState, team: TeamId, pool: PoolId, total: &Vector) -
         return format!("Team {name} has no guarantee for it in pool {pool}.");
     }
     format!("Team {name} uses {} in pool {pool}.", parts.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_devices_are_decimals_and_the_currency_is_no_number_of_gpus() {
+        for (resource, milli, text) in [
+            ("nvidia.com/gpu", 0, "0 GPUs"),
+            ("nvidia.com/gpu", 100, "0.1 GPU"),
+            ("nvidia.com/gpu", 1_000, "1 GPU"),
+            ("nvidia.com/gpu", 1_900, "1.9 GPUs"),
+            ("nvidia.com/gpu", -50, "-0.05 GPUs"),
+            ("google.com/tpu", 2_500, "2.5 google.com/tpu"),
+            (CURRENCY, 1_000, "1 sluice.dev/gpu"),
+            (CURRENCY, 4_250, "4.25 sluice.dev/gpu"),
+            ("cpu", 1_500, "1500m CPUs"),
+            ("cpu", 1_000, "1 CPU"),
+            ("memory", 65_536_000, "65536 memory"),
+        ] {
+            assert_eq!(with_unit(resource, Amount::milli(milli)), text);
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::explain::names::{amounts, amounts_of, label, named, quantity, usage};
+use crate::explain::names::{amounts, amounts_of, label, named, quantity, unit, usage};
 use crate::placement::waiting::WaitingWorkload;
 use crate::placement::{self, Capacity, Closed, Constraint, Obstacle, Placement, Request};
 use crate::prediction::timeline::Slot;
@@ -13,7 +13,7 @@ use crate::state::rules;
 use crate::state::workload::WorkloadInfo;
 use crate::types::amount::{Amount, ResourceList};
 use crate::types::ids::{NodeId, PoolId, TeamId};
-use crate::types::vector::Vector;
+use crate::types::vector::{SLOTS, Vector};
 use crate::types::{FailReason, Name, Queue, Reason, State, Verdict, WorkloadId, span, span_at_most};
 
 pub fn pending(reason: Reason, message: String) -> Verdict {
@@ -117,12 +117,25 @@ pub fn no_pool(pools: &[Name]) -> Verdict {
     pending(Reason::NoNodeFits, format!("Can never start: no node is in pool {}.", pools.join(", ")))
 }
 
-/// The queue of a workload is at its limit.
-pub fn queue_limit(state: &ClusterState, queue: &Queue, index: usize) -> Verdict {
-    let name = state.resources.name(index);
-    let limit = queue.limit.get(name).copied().unwrap_or_default();
-    let limit = named(state, index, limit.as_milli());
-    let message = format!("Queue {} would exceed its limit of {limit}.", queue.name);
+/// The queue of a workload is at its limit of a resource, or the workload alone needs more than a limit of the queue.
+pub fn queue_limit(state: &ClusterState, info: &WorkloadInfo, queue: &Queue, index: usize) -> Verdict {
+    let (total, name) = (info.least_total(), &queue.name);
+    let limit = |index: usize| queue.limit.get(state.resources.name(index)).map(|limit| limit.as_milli());
+    let alone = total.nonzero().find_map(|(index, need)| {
+        let limit = limit(index).filter(|limit| need > *limit)?;
+        Some((named(state, index, need), named(state, index, limit)))
+    });
+    let message = match alone.filter(|_| !rules::may_shrink(state, info)) {
+        Some((need, limit)) => format!(
+            "Can never start as the limit stands: it needs {need}, and queue {name} has a limit of {limit}."
+        ),
+        None => format!(
+            "Needs {}; queue {name} uses {} of its limit of {}.",
+            named(state, index, total.get(index)),
+            quantity(state, index, state.quotas.used_of_queue(info.team, name, index)),
+            named(state, index, limit(index).unwrap_or(0)),
+        ),
+    };
     pending(Reason::QueueLimit, message)
 }
 
@@ -136,28 +149,92 @@ pub fn queue_paused(state: &ClusterState, info: &WorkloadInfo, queue: &Queue) ->
     pending(Reason::QueuePaused, message)
 }
 
-/// A team on the path of a workload is at its limit.
-pub fn team_limit(state: &ClusterState, team: TeamId, pool: PoolId, index: usize, total: &Vector) -> Verdict {
-    let quota = state.quotas.quota_usage(pool, team);
-    let limit = quota.limit.get(&index).copied().unwrap_or(0);
-    let message = format!(
-        "Needs {}; team {} uses {} of its limit of {} in pool {}.",
-        named(state, index, total.get(index)),
-        state.quotas.team(team).name,
-        quantity(state, index, quota.held.get(index)),
-        named(state, index, limit),
-        state.quotas.pool_name(pool),
-    );
+/// The team `at` on the path of a workload is at its limit of a resource, or the workload alone needs more than a limit.
+pub fn team_limit(
+    state: &ClusterState,
+    waiting: &WaitingWorkload,
+    pool: PoolId,
+    (at, index): (TeamId, usize),
+) -> Verdict {
+    let message = above_limit(state, waiting, pool).unwrap_or_else(|| {
+        let quota = state.quotas.quota_usage(pool, at);
+        let limit = quota.limit.get(&index).copied().unwrap_or(0);
+        format!(
+            "Needs {}; team {} uses {} of its limit of {} in pool {}.",
+            named(state, index, waiting.total.get(index)),
+            state.quotas.team(at).name,
+            quantity(state, index, quota.held.get(index)),
+            named(state, index, limit),
+            state.quotas.pool_name(pool),
+        )
+    });
     pending(Reason::TeamLimit, message)
 }
 
-/// A workload that is not preemptible does not fit the guarantee.
-pub fn must_fit_guarantee(state: &ClusterState, team: TeamId, pool: PoolId, total: &Vector) -> Verdict {
-    let message = format!(
-        "Not preemptible, so its {} must fit the guarantee beside the team's other work that is not. {}",
-        amounts(state, total),
-        usage(state, team, pool, total),
-    );
+/// A workload alone needs more than the limit of a team on its path; `None` where it does not, or may start at a smaller
+/// size.
+pub fn above_limit(state: &ClusterState, waiting: &WaitingWorkload, pool: PoolId) -> Option<String> {
+    let (at, index, limit) = state.quotas.team(waiting.team).path.iter().find_map(|at| {
+        let mut limits = state.quotas.quota_usage(pool, *at).limit.iter();
+        let (index, limit) = limits.find(|(index, limit)| waiting.total.get(**index) > **limit)?;
+        Some((*at, *index, *limit))
+    })?;
+    if state.at(waiting.index).is_some_and(|info| rules::may_shrink(state, info)) {
+        return None;
+    }
+    Some(format!(
+        "Can never start in pool {} as the limit stands: it needs {}, and team {} has a limit of {}.",
+        state.quotas.pool_name(pool),
+        named(state, index, waiting.total.get(index)),
+        state.quotas.team(at).name,
+        named(state, index, limit),
+    ))
+}
+
+/// A workload that is not preemptible does not fit a guarantee on its path. The sentence names the first level and resource
+/// that do not hold it.
+pub fn must_fit_guarantee(state: &ClusterState, waiting: &WaitingWorkload, pool: PoolId) -> Verdict {
+    let (team, total, pool_name) = (waiting.team, &waiting.total, state.quotas.pool_name(pool));
+    // The first level that does not hold it, beside other work that is never preempted or alone.
+    let first = |beside: bool| {
+        state.quotas.team(team).path.iter().find_map(|at| {
+            let quota = state.quotas.quota_usage(pool, *at);
+            let (index, guaranteed) = quota.governed().find(|(index, guaranteed)| {
+                let (more, used) = (total.get(*index), if beside { quota.fixed(*index) } else { 0 });
+                more > 0 && used.saturating_add(more) > *guaranteed
+            })?;
+            Some((*at, index, guaranteed))
+        })
+    };
+    let is_covered = state.quotas.quota_usage(pool, team).governed().any(|(index, _)| total.get(index) > 0);
+    let needs = amounts(state, total);
+    let message = if !is_covered {
+        format!(
+            "Not preemptible, so its {needs} must fit the guarantee beside the team's other work that is not. {}",
+            usage(state, team, pool, total),
+        )
+    } else if let Some((at, index, guaranteed)) = first(false) {
+        format!(
+            "Can never start in pool {pool_name} as the guarantee stands: it is not preemptible and needs {}, and team {} is \
+             guaranteed {}.",
+            named(state, index, total.get(index)),
+            state.quotas.team(at).name,
+            named(state, index, guaranteed),
+        )
+    } else if let Some((at, index, guaranteed)) = first(true) {
+        format!(
+            "Not preemptible, so its {needs} must fit the guarantee beside other work that is not. Team {} uses {} of {} \
+             guaranteed {} for such work in pool {pool_name}.",
+            state.quotas.team(at).name,
+            quantity(state, index, state.quotas.quota_usage(pool, at).fixed(index)),
+            quantity(state, index, guaranteed),
+            unit(state, index, guaranteed),
+        )
+    } else {
+        format!(
+            "Not preemptible, so its {needs} must fit the guarantee, and none counts for it while a budget is spent."
+        )
+    };
     pending(Reason::NotPreemptibleOverGuarantee, message)
 }
 
@@ -165,14 +242,34 @@ pub fn must_fit_guarantee(state: &ClusterState, team: TeamId, pool: PoolId, tota
 pub fn lending_refusal(state: &ClusterState, team: TeamId, pool: PoolId, total: &Vector) -> Option<Verdict> {
     (!rules::lending_allows(state, team, pool, total, &Freed::new())).then(|| {
         let kept = state.quotas.reserve_after(pool, team, total);
+        let borrowed = borrowed(state, team, pool, total);
+        let borrows = if borrowed.equals(total) || borrowed.nonzero().next().is_none() {
+            format!("Would borrow {}", amounts(state, total))
+        } else {
+            format!("Needs {} and would borrow {}", amounts(state, total), amounts(state, &borrowed))
+        };
         let message = format!(
-            "Would borrow {}, but other teams do not lend {} of pool {}.",
-            amounts(state, total),
+            "{borrows}, but other teams do not lend {} of pool {}.",
             amounts(state, &kept),
             state.quotas.pool_name(pool),
         );
         pending(Reason::LendingLimit, message)
     })
+}
+
+/// The part of `total` that a team, or one above it, would borrow.
+fn borrowed(state: &ClusterState, team: TeamId, pool: PoolId, total: &Vector) -> Vector {
+    let mut borrowed = Vector::default();
+    for (index, more) in total.nonzero() {
+        let at_level = |at: &TeamId| {
+            let quota = state.quotas.quota_usage(pool, *at);
+            let before = quota.borrowed(index, quota.settled(index));
+            quota.borrowed(index, quota.after(index, 0, more)).saturating_sub(before)
+        };
+        let most = state.quotas.team(team).path.iter().map(at_level).max();
+        borrowed.set(index, most.unwrap_or(0));
+    }
+    borrowed
 }
 
 /// The most resources that a sentence names.
@@ -198,16 +295,19 @@ pub fn no_node(state: &ClusterState, nodes: &[NodeId], request: &Request<'_>) ->
     }
     let closed = placement::closed(state, nodes, request);
     let obstacle = placement::obstacle(state, nodes, request, Capacity::Empty);
-    let (reason, beginning, of) = match (closed, &obstacle) {
+    let (reason, beginning, open) = match (closed, &obstacle) {
         (Closed::TakeNone, _) | (Closed::TooFew, None) => {
-            (Reason::NoNodeFits, "Can never start".to_owned(), "nodes")
+            (Reason::NoNodeFits, "Can never start".to_owned(), "")
         }
         (Closed::Enough, None) => {
             let beginning = format!("Cannot start before closed nodes of pool {pool} are open again");
-            (Reason::NodesClosed, beginning, "open nodes")
+            (Reason::NodesClosed, beginning, "open ")
         }
         // Whether more nodes satisfy a constraint between pods only a search on them could tell.
-        (_, Some(_)) => (Reason::NodesClosed, "Cannot start on the open nodes".to_owned(), "open nodes"),
+        (_, Some(_)) => (Reason::NodesClosed, "Cannot start on the open nodes".to_owned(), "open "),
+    };
+    let has = |node: &NodeId, label: &Name| {
+        state.nodes.get(*node).node.as_ref().is_some_and(|node| node.labels.contains_key(label))
     };
     let message = if nodes.is_empty() && closed == Closed::Enough {
         format!("{beginning}: no open node matches its node selector, affinity and tolerations.")
@@ -216,18 +316,25 @@ pub fn no_node(state: &ClusterState, nodes: &[NodeId], request: &Request<'_>) ->
     } else if let Some(obstacle) = &obstacle {
         format!("{beginning}: in pool {pool} {}.", in_the_way(obstacle, pods))
     } else if most == 0 && placement::most(state, nodes, &request.anywhere(), Capacity::Empty) == 0 {
-        format!(
-            "{beginning}: a pod needs {}, more than any of the {} matching {of} of pool {pool} has.",
-            amounts(state, request.need),
-            nodes.len(),
-        )
+        let needs = amounts(state, request.need);
+        let nodes = match nodes.len() {
+            1 => format!("the matching {open}node"),
+            several => format!("any of the {several} matching {open}nodes"),
+        };
+        format!("{beginning}: a pod needs {needs}, more than {nodes} of pool {pool} has.")
     } else if let Some(label) = &request.topology.required {
-        format!(
-            "{beginning}: the matching {of} of pool {pool} with one value of {label} hold at most {most} of \
-             its {pods} pods."
-        )
+        if most == 0 && !nodes.iter().any(|node| has(node, label)) {
+            format!("{beginning}: no matching {open}node of pool {pool} has the label {label}.")
+        } else {
+            format!(
+                "{beginning}: the matching {open}nodes of pool {pool} with one value of {label} hold at most \
+                 {most} of its {pods} pods."
+            )
+        }
     } else {
-        format!("{beginning}: the matching {of} of pool {pool} hold at most {most} of its {pods} pods.")
+        format!(
+            "{beginning}: the matching {open}nodes of pool {pool} hold at most {most} of its {pods} pods."
+        )
     };
     Some(pending(reason, message))
 }
@@ -240,7 +347,8 @@ pub fn no_room(state: &ClusterState, nodes: &[NodeId], request: &Request<'_>) ->
     let pool = state.quotas.pool_name(request.pool);
     let total = Vector::default().plus(need, i64::from(pods));
     let (needs, free_ones) = (amounts(state, &total), amounts_of(state, &free, &total));
-    let is_one = free_ones == "nothing" || free_ones.starts_with("1 ") && !free_ones.contains(", ");
+    let at_most_one = free_ones.starts_with("1 ") || free_ones.starts_with("0.");
+    let is_one = free_ones == "nothing" || at_most_one && !free_ones.contains(", ");
     let is_free = format!("{free_ones} {} free", if is_one { "is" } else { "are" });
     if let Some(obstacle) = placement::obstacle(state, nodes, request, Capacity::Now) {
         let message =
@@ -262,8 +370,21 @@ pub fn no_room(state: &ClusterState, nodes: &[NodeId], request: &Request<'_>) ->
         );
         return pending(Reason::Fragmented, message);
     }
-    let message =
-        format!("Needs {needs}; {is_free} in pool {pool}, and no workload may be preempted for it.");
+    let mut without_slots = total.clone();
+    without_slots.set(SLOTS, 0);
+    let message = if free.fits(&without_slots) >= 1 {
+        let nodes = match without_slots.nonzero().next() {
+            Some(_) => format!("Needs {needs}; {is_free} in pool {pool}, but its nodes"),
+            None => format!("The nodes of pool {pool}"),
+        };
+        let slots = match free.get(SLOTS) / 1_000 {
+            0 => "run as many pods as they allow".to_owned(),
+            slots => format!("allow only {slots} more of its {pods} pods"),
+        };
+        format!("{nodes} {slots}, and no workload may be preempted for it.")
+    } else {
+        format!("Needs {needs}; {is_free} in pool {pool}, and no workload may be preempted for it.")
+    };
     pending(Reason::NoRoom, message)
 }
 

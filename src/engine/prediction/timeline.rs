@@ -135,6 +135,19 @@ impl Timeline {
         self.known.get(id)?.end
     }
 
+    /// What the running workloads of a pool leave that are expected to end by that time.
+    #[must_use]
+    pub fn freed_until(&self, state: &ClusterState, pool: PoolId, time: Time) -> Freed {
+        let mut freed = Freed::new();
+        for ends in [&self.certain, &self.estimated] {
+            let in_time = ends.get(&pool).into_iter().flatten().take_while(|(end, _)| *end <= time);
+            for info in in_time.filter_map(|(_, id)| state.get(id)) {
+                rules::free(&mut freed, info);
+            }
+        }
+        freed
+    }
+
     /// Whether a time limit ends a workload of the pool before that time.
     #[must_use]
     pub fn has_certain_end_before(&self, pool: PoolId, time: Time) -> bool {

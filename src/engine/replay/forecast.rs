@@ -2,7 +2,8 @@
 //! submitted yet.
 //!
 //! A copy of the engine is played forward three times: with short, usual and long runs (see
-//! [`crate::prediction::run_times`]). What people are shown rests besides on the submissions of the last day, which come
+//! [`crate::prediction::run_times`]). Pods that are evicted end at once in the first play, and after their whole grace
+//! period in the others. What people are shown rests besides on the submissions of the last day, which come
 //! again in the play with long runs, and on how earlier forecasts came true ([`crate::replay::calibration`]). A run is
 //! bounded by its time limit, or by runs of the same team, queue and size that have ended; a run without either goes on
 //! for ever. A workload has an estimate only if it starts in all three plays, so that something bounds it, and the estimate
@@ -293,6 +294,15 @@ impl Submission {
         }
     }
 
+    /// The same where it starts once its victims have stopped: at once if their pods do not need their grace period, and as in
+    /// this play otherwise.
+    fn after_victims(&self, usual: &Played) -> Prospect {
+        let at_once = self.at_once();
+        let Some(start) = usual.starts.get(&self.id) else { return at_once };
+        let eta = Eta { early: Some(self.now), likely: Some(start.at), late: Some(start.at) };
+        Prospect { eta, grounds: Ok(start.basis), ..at_once }
+    }
+
     /// Whether it starts at once, so that there is nothing to predict.
     #[must_use]
     pub fn starts_at_once(&self) -> bool {
@@ -341,7 +351,8 @@ impl Submission {
         if self.starts_at_once() {
             let fate = |id: &WorkloadId| usual.victims_of(&self.id).find(|victim| victim.id == *id);
             let fates = self.displaced.iter().map(|id| fate(id).map(|victim| victim.fate.clone()));
-            return Prospect { fates: fates.collect::<Option<_>>().unwrap_or_default(), ..self.at_once() };
+            let fates = fates.collect::<Option<Vec<Fate>>>().unwrap_or_default();
+            return Prospect { fates, ..self.after_victims(&usual) };
         }
         // It has an estimate only if it starts in all plays.
         let late = if usual.starts.contains_key(id) { play(Case::Late) } else { Played::default() };

@@ -19,6 +19,8 @@ pub(super) struct Opened {
     pub(super) length: Option<Length>,
     /// Its number among similar ones.
     pub(super) number: usize,
+    /// How long its pods may take to end.
+    pub(super) grace: Duration,
     pub(super) waits: bool,
 }
 
@@ -52,7 +54,8 @@ impl Opening {
             known.push((info, length));
             let number = similar.entry(manner.class().cloned()).or_insert(0_usize);
             let waits = info.phase == Phase::Pending;
-            runs.push(Opened { id: info.workload.id.clone(), length, number: *number, waits });
+            let (id, grace) = (info.workload.id.clone(), info.workload.grace);
+            runs.push(Opened { id, length, number: *number, grace, waits });
             *number += 1;
         }
         let size = |info| timeline::running_admission(info).map(|admission| admission.pods);

@@ -66,7 +66,7 @@ pub struct Victim {
     pub fate: Fate,
 }
 
-/// How long runs are taken to be.
+/// How long runs are taken to be, and how long their pods take to end once they are evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Case {
     /// Short.
@@ -87,6 +87,14 @@ impl Case {
             Self::Early => length.early,
             Self::Likely => length.usual(number),
             Self::Late => length.late,
+        }
+    }
+
+    /// How long pods with this grace period take to end.
+    fn ending(self, grace: Duration) -> Duration {
+        match self {
+            Self::Early => Duration::ZERO,
+            Self::Likely | Self::Late => grace,
         }
     }
 }
@@ -128,7 +136,7 @@ impl Play {
     pub fn new(engine: Engine, opening: &Opening, now: Time, case: Case) -> Self {
         let life = |run: &Opened| {
             let length = run.length.map(|length| case.of(length, run.number));
-            (run.id.clone(), Life { run: length, ..Life::default() })
+            (run.id.clone(), Life { run: length, completions: None, grace: case.ending(run.grace) })
         };
         // Sorted lists become maps in one go, which is much faster than one entry after the other.
         let lives: BTreeMap<WorkloadId, Life> =
@@ -201,8 +209,8 @@ impl Play {
         while self.to_come.next_at().is_some_and(|next| next <= to)
             && let Some(next) = self.to_come.next()
         {
-            let run = Some(self.case.of(next.length, 0));
-            self.run.submit(next.workload, Life { run, ..Life::default() });
+            let (run, grace) = (Some(self.case.of(next.length, 0)), self.case.ending(next.workload.grace));
+            self.run.submit(next.workload, Life { run, completions: None, grace });
         }
         self.run.settle_while(&mut on, go_on)
     }

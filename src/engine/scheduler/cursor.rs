@@ -14,6 +14,8 @@ pub struct CycleCursor {
     pub seen_generation: u64,
     /// The generation in which elastic workloads last grew as far as they could.
     pub grown: u64,
+    /// When growth goes on that a waiting workload holds back.
+    pub held_back: Option<Time>,
     /// Counts the changes that are not the engine's own decisions.
     pub external_changes: u64,
     /// Counts the events that no decision of the engine has caused: what is left are echoes of its own writes (law 8).

@@ -137,6 +137,8 @@ pub struct Workload {
     pub last_checkpoint: Option<Time>,
     /// The interval between its checkpoints, if known.
     pub checkpoint_interval: Option<Duration>,
+    /// How long its pods may take to end. Only forecasts read it; decisions wait until the pods are gone.
+    pub grace: Duration,
     /// The duration of its last run, once it has finished.
     pub ran: Option<Duration>,
     /// Pods of the present run that failed, or were lost in another way, as far as its controller counts them.
@@ -185,6 +187,7 @@ impl Workload {
             time_limit: None,
             last_checkpoint: None,
             checkpoint_interval: None,
+            grace: Duration::ZERO,
             ran: None,
             failed_pods: 0,
             evicted_for_fair_share: false,

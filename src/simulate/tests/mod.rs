@@ -189,6 +189,19 @@ fn a_waiting_workload_has_an_expected_start() {
 }
 
 #[test]
+fn an_expected_start_counts_the_grace_period_of_the_pods_that_end_for_it() {
+    let slow = job_of("a/x", 4, 1, "", "|      terminationGracePeriodSeconds: 120");
+    let parts = [node("n0", 4, ""), slow, job("b/y", 1, &notes(&[("at", "10s")]))];
+    for seconds in [10, 20, 60] {
+        let until = Some(Duration::from_secs(seconds));
+        let stopped = outcome(&parts, &Options { until, ..Options::default() });
+        let eta = stopped.workloads[1].eta.map(|eta| eta.to_string());
+        assert_eq!(eta.as_deref(), Some("130s"), "at {seconds} s");
+    }
+    assert_eq!(histories(&outcome(&parts, &Options::default()))[1], "b/y; 130s on n0=1; Running");
+}
+
+#[test]
 fn earlier_documents_are_older_whatever_their_names() {
     let second = notes(&[("duration", "10s")]);
     let parts = [node("n0", 2, ""), job("a/z", 2, &second), job("a/y", 2, &second), job("a/x", 2, &second)];
@@ -364,6 +377,28 @@ fn a_job_without_annotations_is_applied_again() {
     // Applying a queued Job again changes nothing.
     let again = outcome(&[node("n0", 1, ""), job("a/x", 1, ""), free], &Options::default());
     assert_eq!(histories(&again), ["a/x; 0s on n0=1; Running"]);
+}
+
+#[test]
+fn what_is_left_out_when_an_object_is_applied_again_is_removed() {
+    let again = |at: &str| sim("at", at);
+    let hold = "sluice.dev/hold: 'true'";
+    let parts = [
+        node("n0", 1, ""),
+        job("a/x", 1, hold),
+        job("a/x", 1, &again("10s")),
+        job("a/x", 1, &format!("{}, {hold}", again("20s"))),
+        job_of("a/y", 1, 1, "", "|      nodeSelector: {zone: none}"),
+        job("a/y", 1, &format!("{}, {hold}", again("30s"))),
+        job("a/y", 1, &again("40s")),
+        node("n1", 1, &again("35s")),
+    ];
+    assert_eq!(
+        histories(&outcome(&parts, &Options::default())),
+        ["a/x; 10s on n0=1; Running", "a/y; 40s on n1=1; Running"]
+    );
+    let held = outcome(&parts[..2], &Options::default());
+    assert_eq!((held.workloads[0].state, held.workloads[0].reason.as_str()), (State::Held, "OnHold"));
 }
 
 #[test]

@@ -102,6 +102,124 @@ fn objects_that_an_api_server_refuses_are_errors_with_file_document_and_field() 
     }
 }
 
+/// A Team with this spec.
+fn team(name: &str, notes: &str, spec: &str) -> String {
+    format!(
+        "---\napiVersion: sluice.dev/v1alpha1\nkind: Team\nmetadata: {{name: {name}, annotations: {{{notes}}}}}\n\
+         spec: {spec}\n"
+    )
+}
+
+/// A NodePool that is applied later.
+fn late_pool(name: &str) -> String {
+    format!(
+        "---\napiVersion: sluice.dev/v1alpha1\nkind: NodePool\nmetadata: {{name: {name}, annotations: {{{}}}}}\n\
+         spec: {{nodeSelector: {{gpu: a}}}}\n",
+        sim("at", "5s")
+    )
+}
+
+#[test]
+fn parents_and_pools_that_are_never_there_are_errors() {
+    for (part, expected) in [
+        (
+            team("c", "", "{parent: none}"),
+            "s.yaml: document 6 (Team c): spec.parent: there is no Team \"none\"",
+        ),
+        (
+            team("c", "", "{parent: d}") + &team("d", "", "{parent: c}"),
+            "s.yaml: document 6 (Team c): spec.parent: \"d\" is below \"c\", and no Team is its own ancestor",
+        ),
+        (
+            team("c", "", "{}")
+                + &team("d", "", "{parent: c}")
+                + &team("c", &sim("at", "5s"), "{parent: e}")
+                + &team("e", "", "{parent: d}"),
+            "s.yaml: document 8 (Team c): spec.parent: \"e\" is below \"c\", and no Team is its own ancestor",
+        ),
+        (
+            team("c", "", "{parent: c}"),
+            "s.yaml: document 6 (Team c): spec.parent: a team cannot be its own parent",
+        ),
+        (
+            team("c", "", "{quotas: [{pool: default}, {pool: gold}]}"),
+            "s.yaml: document 6 (Team c): spec.quotas[1].pool: there is no NodePool \"gold\"",
+        ),
+    ] {
+        let error = error(&[part]);
+        assert!(error.starts_with(expected), "expected {expected:?}\n     got {error:?}");
+        assert_eq!(error.lines().count(), 1, "{error:?}");
+    }
+    // Those that come later count, and so do circles that are never closed.
+    let parts = [
+        node("n0", 1, ""),
+        team("c", "", "{parent: d, quotas: [{pool: gold}]}"),
+        team("d", &sim("at", "5s"), "{}"),
+        team("e", "", "{}"),
+        team("f", "", "{parent: e}"),
+        team("f", &sim("at", "5s"), "{}"),
+        team("e", &sim("at", "5s"), "{parent: f}"),
+        late_pool("gold"),
+    ];
+    assert_eq!(outcome(&parts, &Options::default()).end, Clock::seconds(5));
+}
+
+#[test]
+fn what_a_cluster_would_never_run_from_the_start_is_an_error() {
+    let on =
+        |label: &str, gpus: u32, nodes: &str| job_of(label, 2, gpus, &notes(&[("running-on", nodes)]), "");
+    let other = "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: other}\n".to_owned();
+    let nodes = node("n0", 4, "") + &node("n1", 4, "");
+    let field =
+        "metadata.annotations[simulate.sluice.dev/running-on]: with it, what runs on node n0 requests";
+    for (parts, expected) in [
+        (
+            nodes.clone() + &on("a/x", 1, "n0") + &on("a/y", 3, "n0=1,n1=1"),
+            format!("s.yaml: document 9 (Job a/y): {field} 5 nvidia.com/gpu, and the node offers 4"),
+        ),
+        (
+            nodes.clone() + &other + &on("a/x", 1, "n0") + &on("other/y", 3, "n0=1,n1=1"),
+            format!("s.yaml: document 10 (Job other/y): {field} 5 nvidia.com/gpu, and the node offers 4"),
+        ),
+        (
+            node("n0", 4, "").replace("gpu: 4", "gpu: 4, pods: 3")
+                + &on("a/x", 1, "n0")
+                + &on("a/y", 1, "n0"),
+            format!("s.yaml: document 8 (Job a/y): {field} 4 pods, and the node offers 3"),
+        ),
+    ] {
+        assert_eq!(error(&[parts]), expected);
+    }
+    let full = outcome(&[nodes, on("a/x", 2, "n0"), on("a/y", 2, "n1")], &Options::default());
+    assert_eq!(histories(&full)[0], "a/x; 0s on n0=2 borrowed; Running");
+}
+
+#[test]
+fn the_effect_of_a_taint_and_the_label_of_a_group_are_checked() {
+    let tainted =
+        |taint: &str| node("n0", 4, "") + "spec: {taints: [{key: a, effect: NoSchedule}, " + taint + "]}\n";
+    let pod = "---\napiVersion: v1\nkind: Pod\nmetadata: {name: p, namespace: a, annotations: {sluice.dev/group-size: '2'}}\n\
+               spec: {containers: [{name: m, image: x}]}\n";
+    for (part, expected) in [
+        (
+            tainted("{key: x, effect: Nope}"),
+            "s.yaml: document 6 (Node n0): spec.taints[1].effect: \"Nope\" is none of NoSchedule, PreferNoSchedule and NoExecute",
+        ),
+        (
+            tainted("{key: x}"),
+            "s.yaml: document 6 (Node n0): spec.taints[1].effect: is missing; it must be NoSchedule",
+        ),
+        (
+            pod.to_owned(),
+            "s.yaml: document 6 (Pod a/p): metadata.annotations[sluice.dev/group-size]: has no effect without the label \
+             sluice.dev/group, which names the group",
+        ),
+    ] {
+        let error = error(&[part]);
+        assert!(error.starts_with(expected), "expected {expected:?}\n     got {error:?}");
+    }
+}
+
 #[test]
 fn requests_and_limits_that_an_api_server_accepts_are_accepted() {
     let resources =

@@ -93,6 +93,7 @@ fn managed(kind: &Arc<Kind>, object: &DynamicObject, now: Time) -> Option<Box<Ma
             // Pods of an object that is over may run on, such as those of a RayJob that keeps its cluster.
             shape: gang.shape,
             profile: gang.profile,
+            grace: gang.grace,
             ran: marks.record.as_ref().filter(|_| over).and_then(|record| ran(record, data)),
             ..common
         },

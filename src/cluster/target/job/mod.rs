@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::super::reduce::claims::{Claims, claims};
 use super::super::reduce::counts::counts;
 use super::super::reduce::profile::profile;
-use super::super::reduce::shape::{requests, shape};
+use super::super::reduce::shape::{grace, requests, shape};
 use super::super::reduce::{annotation, controller, instant, label, uid, version};
 use super::super::wire;
 use super::gpu_fraction::{Sizes, request_gpu, take_fraction};
@@ -173,6 +173,7 @@ impl Reading<'_> {
                 profile,
                 sizes,
                 resizable,
+                grace: grace(spec),
                 ran,
                 failed_pods: self.failed_pods(),
                 ..common

@@ -9,7 +9,7 @@ use self::replica::{Replica, replica};
 use super::super::reduce;
 use super::super::reduce::claims::{Claims, claims};
 use super::super::reduce::counts::counts;
-use super::super::reduce::shape::{requests, shape};
+use super::super::reduce::shape::{grace, requests, shape};
 use super::super::reduce::{annotation, controller, created, label, name, uid, version};
 use super::super::wire;
 use super::gpu_fraction::{request_gpu, take_fraction};
@@ -368,6 +368,7 @@ fn managed(pod: &wire::Pod) -> Option<Box<Managed>> {
             shape,
             resumable: false,
             expendable,
+            grace: grace(spec),
             ..common
         },
     }))

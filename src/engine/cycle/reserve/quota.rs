@@ -134,9 +134,8 @@ pub fn quota_start(
     pool: PoolId,
     now: Time,
 ) -> Option<QuotaStart> {
-    let asked = |(resource, _): (usize, i64)| waiting.total.get(resource) > 0;
-    let own = scheduler.state.quotas.quota_usage(pool, waiting.team);
-    if !waiting.preemptible && !own.governed().any(asked) {
+    let quotas = &scheduler.state.quotas;
+    if !waiting.preemptible && !quotas.may_hold_fixed(pool, waiting.team, &waiting.total) {
         return None;
     }
     let mut start = QuotaStart::Now;

@@ -4,11 +4,14 @@ use crate::cycle::reserve::binding::is_deferred;
 use crate::cycle::reserve::mask::{masks_for, with_masked};
 use crate::cycle::reserve::quota::quota_start;
 use crate::cycle::reserve::whole::{fits_then, is_whole};
+use crate::placement::Capacity;
 use crate::placement::waiting::Attempt;
 use crate::prediction::timeline::{Slot, Until};
 use crate::scheduler::Scheduler;
 use crate::scheduler::reservations::{QuotaStart, Reservation, ReservedCapacity};
+use crate::state::rules;
 use crate::types::Time;
+use crate::types::ids::NodeId;
 
 /// The most teams that have nodes reserved in one pool: each is reviewed whenever capacity comes free.
 pub const MAX_RESERVATIONS: usize = 16;
@@ -191,16 +194,43 @@ fn postponed(
     let Attempt { waiting, pool, now, .. } = attempt;
     let there = slot.placement.keys().flat_map(|node| scheduler.state.occupants(*node));
     let ends = there.filter_map(|(info, _)| scheduler.prediction.timeline.end(&info.workload.id));
-    let mut times: Vec<Option<Time>> = ends.filter(|end| *end >= now).chain([now]).map(Some).collect();
+    let own = slot.at.into_iter().filter(|at| *at > now);
+    let mut times: Vec<Option<Time>> =
+        ends.filter(|end| *end >= now).chain(own).chain([now]).map(Some).collect();
     times.sort_unstable();
     times.push(None);
     let masked = masks_for(scheduler, waiting, pool);
     with_masked(scheduler, &masked, |scheduler| {
-        let slots = times.into_iter().map(|at| Slot { at, placement: slot.placement.clone() });
+        let mut slots = times.into_iter().map(|at| Slot { at, placement: slot.placement.clone() });
         let is_there = |slot: &Slot| {
             let mut places = slot.placement.iter();
             places.all(|(node, pods)| fits_then(scheduler, reservation, slot, (*node, *pods), None))
         };
-        slots.into_iter().find(is_there)
+        let first = slots.find(is_there)?;
+        if first.at.is_none_or(|at| may_start_then(scheduler, attempt, &first, at)) {
+            return Some(first);
+        }
+        // Capacity on these nodes is not all that it waits for. A time that has not passed yet was found with all of it; one
+        // that has passed has to be found again.
+        if slot.at.is_some_and(|at| at < now) {
+            return None;
+        }
+        slots
+            .find(|later| (later.at.is_none() || later.at >= slot.at && slot.at.is_some()) && is_there(later))
     })
+}
+
+/// Whether what a workload needs besides capacity on the nodes of a slot is there at that time: its constraints between pods
+/// hold, and other teams lend what it borrows.
+fn may_start_then(scheduler: &Scheduler, attempt: Attempt<'_>, slot: &Slot, at: Time) -> bool {
+    let Attempt { waiting, pool, .. } = attempt;
+    let state = &scheduler.state;
+    let borrows = !waiting.within_guarantee(state, pool) && state.quotas.has_reserves(pool);
+    if !borrows && !waiting.profile.is_constrained() {
+        return true;
+    }
+    let freed = scheduler.prediction.timeline.freed_until(state, pool, at);
+    let nodes: Vec<NodeId> = slot.placement.keys().copied().collect();
+    (!borrows || rules::lending_allows(state, waiting.team, pool, &waiting.total, &freed))
+        && Capacity::Settled(&freed).place(state, waiting, pool, &nodes).is_some()
 }

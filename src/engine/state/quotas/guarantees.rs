@@ -101,11 +101,11 @@ impl QuotaTree {
     }
 
     /// Whether the work of the team that is never preempted stays within its guarantee and those above it with `amount`
-    /// more; its preemptible work does not count (law 2).
+    /// more; its preemptible work does not count (law 2). What asks for nothing that a quota of the pool lists is not
+    /// limited.
     #[must_use]
     pub fn holds_fixed(&self, pool: PoolId, team: TeamId, amount: &Vector) -> bool {
-        let own = &self.quota_usages[pool][team];
-        own.governed().any(|(index, _)| amount.get(index) > 0)
+        self.may_hold_fixed(pool, team, amount)
             && !self.is_spent(team)
             && self.teams[team].path.iter().all(|at| {
                 let quota_usage = &self.quota_usages[pool][*at];
@@ -114,6 +114,15 @@ impl QuotaTree {
                     more == 0 || quota_usage.fixed(index).saturating_add(more) <= guaranteed
                 })
             })
+    }
+
+    /// Whether work of the team that is never preempted may ask for `amount` at all: its guarantee covers a resource of it,
+    /// or no quota of the pool lists any.
+    #[must_use]
+    pub fn may_hold_fixed(&self, pool: PoolId, team: TeamId, amount: &Vector) -> bool {
+        let own = &self.quota_usages[pool][team];
+        own.governed().any(|(index, _)| amount.get(index) > 0)
+            || !amount.nonzero().any(|(index, _)| self.listed[pool].contains(&index))
     }
 
     /// Whether nothing is left of a budget of the team or of one above it: no guarantee counts for what starts then.
@@ -184,8 +193,10 @@ impl QuotaTree {
     ) -> bool {
         protection.levels.iter().all(|at| {
             let quota_usage = &self.quota_usages[pool][*at];
+            // What asks for nothing that the guarantee covers is borrowed where the level borrows anything.
+            let asks_for_any = quota_usage.governed().any(|(index, _)| amount.get(index) > 0);
             let beyond = |(index, guaranteed): (usize, i64)| {
-                amount.get(index) > 0
+                (amount.get(index) > 0 || !asks_for_any)
                     && self.protected(pool, *at, index, protection, hypothetical) > guaranteed
             };
             !quota_usage.has_guarantee() || protection.exempts(*at) || quota_usage.governed().any(beyond)

@@ -60,6 +60,8 @@ pub struct QuotaTree {
     pub(super) capacity: Vec<Vector>,
     pub(super) queue_held: BTreeMap<(TeamId, Name), Vector>,
     pub(super) reserves: Vec<bool>,
+    /// The resources that a guarantee or a limit of the pool lists.
+    pub(super) listed: Vec<BTreeSet<usize>>,
     /// Whether a team has children.
     is_parent: Vec<bool>,
     /// By uppermost team: the teams with paths that end there, in order.
@@ -102,6 +104,7 @@ impl QuotaTree {
         self.quota_usages.push(vec![QuotaUsage::default(); self.teams.len()]);
         self.capacity.push(Vector::default());
         self.reserves.push(false);
+        self.listed.push(BTreeSet::new());
         index
     }
 
@@ -171,6 +174,7 @@ impl QuotaTree {
         for pool in PoolId::first(self.quota_usages.len()) {
             self.reserves[pool] =
                 self.quota_usages[pool].iter().any(|quota_usage| !quota_usage.lendable.is_empty());
+            self.listed[pool] = self.quota_usages[pool].iter().flat_map(QuotaUsage::listed).collect();
             self.sum_guarantees_below(pool);
         }
     }

@@ -9,6 +9,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -16,7 +17,7 @@ use crate::api::caps::{Counts, MOST_WRITTEN_TERMS};
 use crate::cluster::reduce::claims::{PodClaim, claims};
 use crate::cluster::reduce::counts::counts;
 use crate::cluster::reduce::profile::{Labels, profile};
-use crate::cluster::reduce::shape::{has_device, nowhere, shape};
+use crate::cluster::reduce::shape::{grace, has_device, nowhere, shape};
 use crate::cluster::wire::{Container, PodSpec, Resources};
 use crate::engine::types::amount::{Amount, ResourceList, sum};
 use crate::engine::types::{Name, NodeTerm, PodShape, Profile, Toleration};
@@ -43,6 +44,8 @@ pub struct Gang {
     pub mixed: bool,
     /// How roles differ, where more is counted than is requested.
     pub inexact: Option<String>,
+    /// How long its pods may take to end: the longest grace period of all roles.
+    pub grace: Duration,
     /// What it has of everything that is capped.
     pub counts: Counts,
 }
@@ -62,6 +65,7 @@ struct Part {
     claims: Vec<PodClaim>,
     class: Option<Name>,
     template: Option<Pointer>,
+    grace: Duration,
     counts: Counts,
 }
 
@@ -93,6 +97,7 @@ pub fn gang(
     // The pods of all roles, also of those that ride along: they are made, watched and kept as well.
     gang.counts.pods = parts.iter().fold(0, |sum: u64, part| sum.saturating_add(part.pods.into()));
     gang.counts = parts.iter().fold(gang.counts, |most, part| most.max(part.counts));
+    gang.grace = parts.iter().map(|part| part.grace).max().unwrap_or_default();
     let any_heavy = parts.iter().any(Part::is_heavy);
     let (heavy, light): (Vec<Part>, Vec<Part>) =
         parts.into_iter().partition(|part| !any_heavy || part.is_heavy());
@@ -207,6 +212,7 @@ fn part(
             claims: claims(&spec, None),
             class: spec.priority_class_name.as_deref().map(Name::from),
             template: Some(at),
+            grace: grace(&spec),
         }));
     }
     let Some(resources) = &role.resources else { return Ok(None) };
@@ -218,9 +224,9 @@ fn part(
     }
     let spec =
         PodSpec { containers: vec![Container { resources, restart_policy: None }], ..PodSpec::default() };
-    let (counts, shape) = (counts(&spec, None), shape(&spec, None));
+    let (counts, shape, grace) = (counts(&spec, None), shape(&spec, None), grace(&spec));
     let profile = profile(namespace, None, &spec, None);
-    Ok(Some(Part { pods, shape, profile, claims: Vec::new(), class: None, template: None, counts }))
+    Ok(Some(Part { pods, shape, profile, claims: Vec::new(), class: None, template: None, grace, counts }))
 }
 
 fn number(factor: &Factor, there: &Value) -> u32 {
