@@ -16,6 +16,7 @@ mod fair_share;
 mod fair_share_window;
 mod forecasts;
 mod golden;
+mod growth;
 mod incremental;
 mod judge;
 mod laws;
