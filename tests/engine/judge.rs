@@ -57,6 +57,12 @@ fn is_covered(world: &World, job: &Job, usage: &Usage, evicted: &BTreeSet<Worklo
     guarantees_hold(world, &without, job, 0) && path.iter().all(|team| !is_oversize(world, job, team))
 }
 
+/// Whether a team guarantees more to the teams below it than it is guaranteed itself.
+fn promises_too_much(world: &World, team: &Name) -> bool {
+    let below = world.teams.values().filter(|other| other.parent.as_ref() == Some(team));
+    below.map(|other| world.guaranteed(&other.name)).sum::<i64>() > world.guaranteed(team)
+}
+
 /// The kind of preemptor against which a guarantee protects (laws 2 and 3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Against {
@@ -82,16 +88,23 @@ pub fn evict_from(
     let (before, mut below_guarantee) = (usage.clone(), 0);
     while !left.is_empty() {
         let is_allowed = |victim: &Job, usage: &Usage, may_fall_below: bool| {
-            protected_levels(world, victim, preemptor).iter().all(|team| {
-                let (counted, is_exempt) = match against {
-                    Against::Guaranteed => (usage.counted(team), is_oversize(world, victim, team)),
-                    Against::Borrower if is_oversize(world, victim, team) => (usage[team], false),
-                    Against::Borrower => (usage.counted(team), false),
-                };
-                is_exempt
-                    || counted > world.guaranteed(team)
-                        && (may_fall_below && !is_covered(world, victim, &before, evicted)
-                            || counted - victim.total() >= world.guaranteed(team))
+            let levels = protected_levels(world, victim, preemptor);
+            let counted = |team: &Name| match against {
+                Against::Borrower if is_oversize(world, victim, team) => usage[team],
+                _ => usage.counted(team),
+            };
+            let last_resort = may_fall_below && !is_covered(world, victim, &before, evicted);
+            let is_exempt = |team: &Name| against == Against::Guaranteed && is_oversize(world, victim, team);
+            let is_beyond = |team: &Name| counted(team) > world.guaranteed(team);
+            levels.iter().enumerate().all(|(at, team)| {
+                // The smallest guarantee on the path protects.
+                let promised_too_much = levels[at + 1..]
+                    .iter()
+                    .any(|above| promises_too_much(world, above) && (is_exempt(above) || is_beyond(above)));
+                is_exempt(team)
+                    || is_beyond(team)
+                        && (last_resort || counted(team) - victim.total() >= world.guaranteed(team))
+                    || last_resort && against == Against::Guaranteed && promised_too_much
             })
         };
         let next = left.iter().position(|victim| is_allowed(victim, usage, false)).or_else(|| {

@@ -182,7 +182,8 @@ impl QuotaTree {
     }
 
     /// Whether each level holds more than its guarantee of a resource in `amount`, so `amount` may be reclaimed from
-    /// the workload. A level without a guarantee, or with one that is smaller than the workload, protects nothing.
+    /// the workload. A level without a guarantee, or with one that is smaller than the workload, protects nothing; nor does one
+    /// below a level that guarantees more to the teams below it than it has, and holds more than that (law 2).
     #[must_use]
     pub fn beyond_guarantee(
         &self,
@@ -191,7 +192,8 @@ impl QuotaTree {
         amount: &Vector,
         hypothetical: &Hypothetical,
     ) -> bool {
-        protection.levels.iter().all(|at| {
+        let mut protects = false;
+        for at in protection.levels {
             let quota_usage = &self.quota_usages[pool][*at];
             // What asks for nothing that the guarantee covers is borrowed where the level borrows anything.
             let asks_for_any = quota_usage.governed().any(|(index, _)| amount.get(index) > 0);
@@ -199,8 +201,11 @@ impl QuotaTree {
                 (amount.get(index) > 0 || !asks_for_any)
                     && self.protected(pool, *at, index, protection, hypothetical) > guaranteed
             };
-            !quota_usage.has_guarantee() || protection.exempts(*at) || quota_usage.governed().any(beyond)
-        })
+            let is_beyond =
+                !quota_usage.has_guarantee() || protection.exempts(*at) || quota_usage.governed().any(beyond);
+            protects = !is_beyond || protects && !quota_usage.promises_too_much();
+        }
+        !protects
     }
 
     /// The usage of a level that its guarantee protects, after hypothetical changes.
@@ -220,21 +225,25 @@ impl QuotaTree {
         }
     }
 
-    /// Whether each of `levels` holds more of any resource than its guarantee.
+    /// Whether each of `levels`, from below, holds more of any resource than its guarantee, or a level above it does that
+    /// guarantees more to the teams below it than it has.
     #[must_use]
     pub fn any_beyond_guarantee(
         &self,
         pool: PoolId,
-        mut levels: impl Iterator<Item = TeamId>,
+        levels: impl Iterator<Item = TeamId>,
         hypothetical: &Hypothetical,
     ) -> bool {
-        levels.all(|at| {
+        let mut protects = false;
+        for at in levels {
             let quota_usage = &self.quota_usages[pool][at];
-            match hypothetical.get(&at) {
+            let is_beyond = match hypothetical.get(&at) {
                 None => quota_usage.is_beyond_guarantee(),
                 Some(change) => quota_usage.would_be_beyond_guarantee(change),
-            }
-        })
+            };
+            protects = !is_beyond || protects && !quota_usage.promises_too_much();
+        }
+        !protects
     }
 
     /// Whether one level that has a guarantee would still hold more than it, of a resource in `amount`, without

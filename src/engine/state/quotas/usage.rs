@@ -20,7 +20,7 @@ pub struct QuotaUsage {
     pub limit: BTreeMap<usize, i64>,
     /// The part of the guarantee that may be lent; resources not listed are lent in full.
     pub(super) lendable: BTreeMap<usize, i64>,
-    /// For a team without a guarantee: the sum of the guarantees below it, by resource.
+    /// The sum of the guarantees of the teams below it, by resource.
     pub(super) below: BTreeMap<usize, i64>,
     /// The usage of the team and the teams below it.
     pub held: Vector,
@@ -97,6 +97,13 @@ impl QuotaUsage {
     /// The resources that the guarantee covers, with the guaranteed amount.
     pub fn governed(&self) -> impl Iterator<Item = (usize, i64)> + '_ {
         self.governed.iter().copied()
+    }
+
+    /// Whether the guarantees of the teams below exceed its own, of some resource.
+    #[must_use]
+    pub(super) fn promises_too_much(&self) -> bool {
+        self.governed()
+            .any(|(index, guaranteed)| self.below.get(&index).is_some_and(|below| *below > guaranteed))
     }
 
     /// The resources that its guarantee or its limit lists.
