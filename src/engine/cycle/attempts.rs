@@ -4,6 +4,8 @@
 //! would evict it at once. A workload that is refused blocks its class. The rounds end when no workload may start, or when the search budget
 //! is used up; the rest is then left for the next cycle.
 
+use std::collections::BTreeSet;
+
 use crate::cycle::attempt::{Attempted, Rivals};
 use crate::cycle::blocked::blocked_on;
 use crate::cycle::next_owner::{self, NextOwner};
@@ -30,6 +32,8 @@ pub fn run(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
     if scheduler.reservations.candidates.generation != scheduler.cursor.generation {
         next_owner::reconsider(scheduler);
     }
+    // Each once: what keeps a rival from starting keeps it for the rest of the cycle.
+    let mut put_off: BTreeSet<WorkloadId> = BTreeSet::new();
     loop {
         wake(scheduler);
         if scheduler.cursor.search_budget == 0 {
@@ -42,7 +46,8 @@ pub fn run(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
             }
             break;
         };
-        match attempt::run(scheduler, &id, Rivals::First, now, plan) {
+        let rivals = if put_off.contains(&id) { Rivals::Ignored } else { Rivals::First };
+        match attempt::run(scheduler, &id, rivals, now, plan) {
             Attempted::Started => {}
             Attempted::Refused(verdict) => block(scheduler, &id, verdict),
             // It is attempted again afterwards.
@@ -52,6 +57,7 @@ pub fn run(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
                 {
                     block(scheduler, &rival, verdict);
                 }
+                put_off.insert(id);
             }
         }
     }

@@ -11,7 +11,7 @@ use crate::scheduler::nominations::{Nomination, Victim};
 use crate::state::cluster::ClusterState;
 use crate::state::quotas::Hypothetical;
 use crate::state::workload::{Phase, WorkloadInfo};
-use crate::types::ids::NodeId;
+use crate::types::ids::{NodeId, TeamId};
 use crate::types::vector::Vector;
 use crate::types::{Action, Admission, EvictReason, Name, Plan, ResizeCause, Time, WorkloadId};
 
@@ -94,8 +94,10 @@ fn still_borrows(state: &ClusterState, info: &WorkloadInfo, pods: u32) -> bool {
     let (quotas, pool) = (&state.quotas, info.usage.pool);
     let mut without = Hypothetical::new();
     quotas.assume(&mut without, info.account(), &Vector::default().plus(&info.need, i64::from(pods)), -1);
-    let mut path = quotas.team(info.team).path.iter();
-    path.any(|at| quotas.any_beyond_guarantee(pool, std::iter::once(*at), &without))
+    let is_beyond = |at: &TeamId| quotas.any_beyond_guarantee(pool, std::iter::once(*at), &without);
+    let guaranteed = quotas.guaranteed_levels(pool, info.team);
+    // Without any guarantee, all is borrowed.
+    guaranteed.is_empty() || guaranteed.iter().any(is_beyond)
 }
 
 /// Returns a running workload to the queue.

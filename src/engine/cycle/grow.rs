@@ -8,17 +8,16 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
+use crate::cycle::awaited::Awaited;
 use crate::cycle::evict::{Resize, resize};
 use crate::cycle::{refusal, reserve};
-use crate::placement::waiting::{Attempt, WaitingWorkload, find_pool, fits_now, pool_names};
-use crate::queue::WaitQueue;
+use crate::placement::waiting::{Attempt, WaitingWorkload, fits_now};
 use crate::scheduler::Scheduler;
 use crate::state::cluster::ClusterState;
-use crate::state::workload::{Phase, WorkloadInfo};
+use crate::state::workload::Phase;
 use crate::types::ids::{PoolId, TeamId};
-use crate::types::{Action, Admission, Plan, Reason, ResizeCause, Time, WorkloadId};
+use crate::types::{Action, Admission, Plan, ResizeCause, Time, WorkloadId};
 use crate::{explain, placement};
 
 /// Grows elastic workloads as far as there is capacity, after every waiting workload had a chance to start.
@@ -99,55 +98,14 @@ fn growing(
         }
     };
     let (mut growing, mut held_back) = (BTreeMap::new(), None);
+    let mut awaited = Awaited::new(scheduler, now);
     for (info, admission, runs) in scheduler.state.growable().filter_map(may_grow) {
-        match awaited_until(scheduler, info, now).filter(|_| runs) {
+        match runs.then(|| awaited.until(info)).flatten() {
             Some(until) => held_back = Some(held_back.map_or(until, |at: Time| at.min(until))),
             None => _ = growing.insert(info.workload.id.clone(), admission),
         }
     }
     (growing, held_back)
-}
-
-/// Until when a workload holds back the growth of one of its team, because it waits for what that would take and nothing is
-/// reserved for the team yet. Once one has waited for the time after which its queue reserves, reservations alone count: capacity
-/// that they do not want is not idle for longer.
-fn awaited_until(scheduler: &Scheduler, growing: &WorkloadInfo, now: Time) -> Option<Time> {
-    let Scheduler { state, queue: WaitQueue { pending, .. }, reservations, deadlines, .. } = scheduler;
-    let (team, pool) = (growing.team, growing.usage.pool);
-    if reservations.get(&(pool, team)).is_some_and(|reservation| reservation.slot().is_some()) {
-        return None;
-    }
-    let path = &state.quotas.team(team).path;
-    let awaits = |waiting: &WorkloadInfo| {
-        let never = path.iter().any(|at| {
-            let mut limits = state.quotas.quota_usage(pool, *at).limit.iter();
-            limits.any(|(index, limit)| waiting.least_total().get(*index) > *limit)
-        });
-        let class = pending.class_of(&waiting.workload.id);
-        let refusal = class.and_then(|class| pending.refusal(class)).map(|(verdict, _)| verdict.reason);
-        let wants_it = match refusal {
-            None => true,
-            Some(Reason::QueueLimit) => waiting.workload.queue == growing.workload.queue,
-            Some(reason) => matches!(
-                reason,
-                Reason::NoRoom
-                    | Reason::Fragmented
-                    | Reason::Constrained
-                    | Reason::TeamLimit
-                    | Reason::LendingLimit
-                    | Reason::RoomHeld
-                    | Reason::Reserved
-            ),
-        };
-        let in_pool = pool_names(waiting).iter().any(|name| find_pool(state, name) == Some(pool));
-        wants_it && in_pool && !never
-    };
-    let until = |waiting: &WorkloadInfo| {
-        let reserve_after = state.queue_of(waiting).map_or(Duration::ZERO, |queue| queue.reserve_after);
-        deadlines.waits_since(waiting).after(reserve_after)
-    };
-    let waiting = pending.firsts_of(team).filter_map(|id| state.get(id)).filter(|info| awaits(info));
-    waiting.map(until).min().filter(|until| *until > now)
 }
 
 /// The workload that gets the next pod.
@@ -170,6 +128,7 @@ fn add_pod(scheduler: &mut Scheduler, id: &WorkloadId, admission: &mut Admission
     let Some(placement) = fits_now(&scheduler.state, &waiting, pool, &nodes, true) else { return false };
     let attempt = Attempt { waiting: &waiting, pool, nodes: &nodes, now };
     let Ok(placement) = reserve::admissible(scheduler, attempt, placement) else { return false };
+    reserve::note_taken(scheduler, &waiting, pool, &placement);
     let from = admission.clone();
     admission.borrowed |= waiting.preemptible && !waiting.within_guarantee(&scheduler.state, pool);
     for (node, pods) in placement {

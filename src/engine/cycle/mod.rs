@@ -3,6 +3,7 @@
 pub mod admit;
 pub mod attempt;
 pub mod attempts;
+pub mod awaited;
 pub mod blocked;
 pub mod deadlines;
 pub mod defragment;

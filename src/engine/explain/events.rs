@@ -26,7 +26,15 @@ pub fn evicted(
     let preemptor_team = preemptor.and_then(|preemptor| state.get(preemptor)).map(|info| info.team);
     let preemptor = preemptor.map(|preemptor| label(state, preemptor));
     let by = preemptor.as_deref().unwrap_or_default();
-    let team_usage = || usage(state, victim.team, victim.usage.pool, &victim.held());
+    let team_usage = || {
+        let (team, pool, mut held) = (victim.team, victim.usage.pool, victim.held());
+        let quota = state.quotas.quota_usage(pool, team);
+        // What the guarantee does not cover goes because the team borrows something else.
+        if !quota.covers_any(&held) {
+            quota.governed().for_each(|(index, _)| held.set(index, 1));
+        }
+        usage(state, team, pool, &held)
+    };
     let lost = format!("Ran for {} since its start.", span(ran));
     match reason {
         EvictReason::Reclaimed => format!("{by} reclaims its team's guarantee. {} {lost}", team_usage()),

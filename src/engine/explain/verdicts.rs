@@ -421,6 +421,9 @@ pub fn admitted(state: &ClusterState, waiting: &WaitingWorkload, pool: PoolId, b
     match (beyond, preemptible) {
         (false, _) => format!("{needs} within the guarantee. Before: {usage}"),
         (true, true) => format!("{needs} beyond the guarantee, so it can be preempted. Before: {usage}"),
+        (true, false) if !state.quotas.quota_usage(pool, *team).covers_any(total) => {
+            format!("{needs}, which no quota of pool {} limits.", state.quotas.pool_name(pool))
+        }
         (true, false) => {
             format!(
                 "{needs} within the guarantee, beyond which preemptible work of its team runs. Before: {usage}"

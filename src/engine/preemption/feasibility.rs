@@ -144,10 +144,16 @@ impl Search<'_> {
         // No workload moves where siblings are preempted by priority: the move would disturb equals for priority.
         let moves = moves && own.is_empty();
         classified.taken = own;
+        // What asks for nothing that a guarantee covers may be taken only while its team borrows, so it comes first.
+        let is_covered = |part: &Part| {
+            let mut levels = self.candidates[part.candidate].levels.iter();
+            levels.any(|at| quotas.quota_usage(self.preemptor.pool, *at).covers_any(&part.amount))
+        };
         // Smaller parts first, so that as few parts as possible leave a team below its guarantee. Workloads that shrink
         // come last: where others leave the team below its guarantee, it covers the pods that they would lose (law 3).
         left.sort_by_key(|part| {
-            (!part.whole, part.amount.entries().map(|(_, milli)| milli).max(), part.candidate)
+            let amount = part.amount.entries().map(|(_, milli)| milli).max();
+            (!part.whole, is_covered(part), amount, part.candidate)
         });
         while !left.is_empty() {
             let may_take = |part: &Part, below_guarantee: bool| {

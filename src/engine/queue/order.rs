@@ -116,10 +116,10 @@ impl Line {
 
     /// The team with the smallest of the largest shares after admission, if it is smaller than that of this borrower: once the
     /// borrower has started, that team may evict it for fair shares.
-    fn rival(&self, team: TeamId) -> Option<TeamId> {
+    fn rival(&self, team: TeamId, pool: PoolId) -> Option<TeamId> {
         let position = self.positions.get(&team)?;
-        let ((pool, _), _) = position.peers.as_ref()?;
-        let (smallest, rival) = self.rivals.get(pool)?.first()?;
+        position.peers.as_ref().filter(|((first, _), _)| *first == pool)?;
+        let (smallest, rival) = self.rivals.get(&pool)?.first()?;
         (Some(*smallest) < position.largest).then_some(*rival)
     }
 
@@ -192,18 +192,19 @@ impl Order {
         }
     }
 
-    /// The first workload of a team that would evict this borrower for fair shares once it has started, and that may be able to
-    /// start itself. The borrower is the workload that [`Self::next`] has returned.
+    /// The first workload of a team that would evict this borrower for fair shares once it has started in a pool, and that may
+    /// be able to start itself. The borrower is the workload that [`Self::next`] has returned; the pool is the first of both.
     pub fn rival(
         &mut self,
         state: &ClusterState,
         pending: &Pending,
         headroom: &Headroom,
         id: &WorkloadId,
+        pool: PoolId,
     ) -> Option<WorkloadId> {
         let team = state.get(id).filter(|info| rules::evictable_at_once(state, info))?.team;
         loop {
-            let rival = self.line.rival(team)?;
+            let rival = self.line.rival(team, pool)?;
             match head(state, pending, headroom, rival) {
                 Some((now, rank)) if self.line.positions.get(&rival) == Some(&now) => {
                     return Some(rank.id().clone());

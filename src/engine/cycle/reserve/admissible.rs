@@ -14,7 +14,7 @@ use crate::scheduler::reservations::{Reservation, Reserved, ReservedCapacity};
 use crate::types::Verdict;
 use crate::types::ids::PoolId;
 
-/// Where a workload may start that could start at `found` but for reservations.
+/// Where a workload may start that could start at `found` but for reservations. What starts there is noted by [`note_taken`].
 ///
 /// # Errors
 /// The verdict on the workload, which names the owner it must wait for.
@@ -38,9 +38,7 @@ pub fn admissible(
             place_beside(scheduler, attempt, &kept, &respected).ok_or(verdict)?
         }
     };
-    let found = spare_others(scheduler, attempt, found, (kept, others), respected);
-    note_taken(scheduler, waiting, pool, &found);
-    Ok(found)
+    Ok(spare_others(scheduler, attempt, found, (kept, others), respected))
 }
 
 /// Notes the reservations of other teams that lose capacity to a workload, because it could not leave them whole.

@@ -88,7 +88,7 @@ impl QuotaTree {
         hypothetical: &Hypothetical,
     ) -> bool {
         let own = &self.quota_usages[pool][team];
-        own.governed().any(|(index, _)| amount.get(index) > 0)
+        own.covers_any(amount)
             && !self.is_spent(team)
             && self.teams[team].path.iter().all(|at| {
                 let quota_usage = &self.quota_usages[pool][*at];
@@ -121,8 +121,7 @@ impl QuotaTree {
     #[must_use]
     pub fn may_hold_fixed(&self, pool: PoolId, team: TeamId, amount: &Vector) -> bool {
         let own = &self.quota_usages[pool][team];
-        own.governed().any(|(index, _)| amount.get(index) > 0)
-            || !amount.nonzero().any(|(index, _)| self.listed[pool].contains(&index))
+        own.covers_any(amount) || !amount.nonzero().any(|(index, _)| self.listed[pool].contains(&index))
     }
 
     /// Whether nothing is left of a budget of the team or of one above it: no guarantee counts for what starts then.
@@ -148,7 +147,7 @@ impl QuotaTree {
     #[must_use]
     pub fn own_guarantee_holds(&self, pool: PoolId, team: TeamId, amount: &Vector) -> bool {
         let own = &self.quota_usages[pool][team];
-        own.governed().any(|(index, _)| amount.get(index) > 0)
+        own.covers_any(amount)
             && !self.is_spent(team)
             && own.governed().all(|(index, guaranteed)| {
                 let more = amount.get(index);
@@ -196,10 +195,14 @@ impl QuotaTree {
         for at in protection.levels {
             let quota_usage = &self.quota_usages[pool][*at];
             // What asks for nothing that the guarantee covers is borrowed where the level borrows anything.
-            let asks_for_any = quota_usage.governed().any(|(index, _)| amount.get(index) > 0);
+            let asks_for_any = quota_usage.covers_any(amount);
             let beyond = |(index, guaranteed): (usize, i64)| {
-                (amount.get(index) > 0 || !asks_for_any)
-                    && self.protected(pool, *at, index, protection, hypothetical) > guaranteed
+                if asks_for_any {
+                    amount.get(index) > 0
+                        && self.protected(pool, *at, index, protection, hypothetical) > guaranteed
+                } else {
+                    quota_usage.after(index, hypothetical.change(*at, index), 0) > guaranteed
+                }
             };
             let is_beyond =
                 !quota_usage.has_guarantee() || protection.exempts(*at) || quota_usage.governed().any(beyond);

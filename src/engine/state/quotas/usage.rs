@@ -99,6 +99,12 @@ impl QuotaUsage {
         self.governed.iter().copied()
     }
 
+    /// Whether the guarantee covers a resource in `amount`.
+    #[must_use]
+    pub fn covers_any(&self, amount: &Vector) -> bool {
+        self.governed().any(|(index, _)| amount.get(index) > 0)
+    }
+
     /// Whether the guarantees of the teams below exceed its own, of some resource.
     #[must_use]
     pub(super) fn promises_too_much(&self) -> bool {
