@@ -20,7 +20,7 @@ fn runs_for(seconds: u64) -> Life {
 
 proptest! {
     /// One node is full of single Jobs that end one after another, and of an elastic Job that runs on and wants all of it. A Job
-    /// that waits starts with the end that makes room for it, and what is left goes to growth.
+    /// that waits starts with the end that frees enough for it, and what is left goes to growth.
     #[test]
     fn law_9_a_waiting_workload_comes_before_growth_of_its_team(
         ends in prop::collection::vec(2..500_u64, 2..9),
