@@ -6,14 +6,11 @@ use std::sync::Arc;
 use crate::cycle::admit::admit;
 use crate::cycle::preempt::preempt;
 use crate::cycle::refusal;
-use crate::cycle::{blocked, reserve, smaller_size};
+use crate::cycle::{blocked, reserve, rival, smaller_size};
 use crate::placement;
 use crate::placement::waiting::{Attempt, WaitingWorkload, find_pool, fits_now, pool_names};
-use crate::queue::WaitQueue;
 use crate::scheduler::Scheduler;
-use crate::state::cluster::ClusterState;
-use crate::state::quotas::{Hypothetical, Protection};
-use crate::types::ids::{NodeId, PoolId, TeamId};
+use crate::types::ids::{NodeId, PoolId};
 use crate::types::{Name, Plan, Reason, Time, Verdict, WorkloadId};
 
 /// The pools in which a workload has not started.
@@ -84,42 +81,6 @@ pub fn run(
     Attempted::Refused(refuse(scheduler, &waiting, &pools, options, now))
 }
 
-/// A workload of another team that fits now in the pool, and may evict this borrower for fair shares in the instant in which it
-/// has started. An eviction after no time would cost a start, and leave what ends idle for its grace period.
-fn rival(scheduler: &mut Scheduler, borrower: &WaitingWorkload, pool: PoolId) -> Option<WorkloadId> {
-    if borrower.within_guarantee(&scheduler.state, pool) {
-        return None;
-    }
-    let WaitQueue { order, pending, headroom, .. } = &mut scheduler.queue;
-    let rival = order.rival(&scheduler.state, pending, headroom, &borrower.id, pool)?;
-    let state = &scheduler.state;
-    (may_lose(state, borrower, state.get(&rival)?.team, pool) && fits(state, &rival, pool)).then_some(rival)
-}
-
-/// Whether a borrower that has started may be evicted for fair shares for work of that team: no guarantee protects it (law 3).
-fn may_lose(state: &ClusterState, borrower: &WaitingWorkload, by: TeamId, pool: PoolId) -> bool {
-    let quotas = &state.quotas;
-    let Some(info) = state.at(borrower.index) else { return false };
-    let levels: Vec<TeamId> = quotas.levels_below_common(borrower.team, by).collect();
-    // Of a parent and its child neither takes from the other for fair shares.
-    if levels.is_empty() || quotas.levels_below_common(by, borrower.team).next().is_none() {
-        return false;
-    }
-    let mut started = Hypothetical::new();
-    quotas.assume(&mut started, info.account(), &borrower.total, 1);
-    let protection = Protection { levels: &levels, oversize: &info.oversize, from_borrower: true };
-    quotas.beyond_guarantee(pool, protection, &borrower.total, &started)
-        && !quotas.would_fall_below_guarantee(pool, protection, &borrower.total, &started)
-}
-
-/// Whether a workload could start at its full size in the capacity of a pool that is free now, reservations and budgets aside.
-fn fits(state: &ClusterState, id: &WorkloadId, pool: PoolId) -> bool {
-    let Some((info, waiting)) = state.get(id).zip(WaitingWorkload::of(state, id)) else { return false };
-    let waiting = waiting.in_pool(state, pool);
-    let nodes = placement::eligible(state, &waiting.request(pool));
-    refusal::barred(state, info).is_none() && fits_now(state, &waiting, pool, &nodes, true).is_some()
-}
-
 /// Notes that its queue keeps a workload from starting in any pool. Where the queue is full, the workload may own the
 /// reservation of its team.
 fn note_barred(scheduler: &mut Scheduler, id: &WorkloadId, verdict: &Verdict, now: Time) {
@@ -172,7 +133,7 @@ fn start_now(
             match reserve::admissible(scheduler, attempt, start) {
                 Ok(start) => {
                     if rivals == Rivals::First
-                        && let Some(rival) = rival(scheduler, &waiting, pool)
+                        && let Some(rival) = rival::of(scheduler, &waiting, pool)
                     {
                         return Now::After(rival);
                     }
