@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::cycle::admit::admit;
 use crate::cycle::preempt::preempt;
 use crate::cycle::refusal;
-use crate::cycle::{blocked, reserve, rival, smaller_size};
+use crate::cycle::{blocked, reserve, smaller_size};
 use crate::placement;
 use crate::placement::waiting::{Attempt, WaitingWorkload, find_pool, fits_now, pool_names};
 use crate::scheduler::Scheduler;
@@ -25,60 +25,31 @@ struct Options {
     unfunded: BTreeMap<PoolId, Verdict>,
 }
 
-/// The outcome of an attempt.
-pub enum Attempted {
-    /// It is admitted, or capacity is nominated to it.
-    Started,
-    /// It still waits, with this verdict.
-    Refused(Verdict),
-    /// It could start, but this workload of another team is to be attempted first.
-    After(WorkloadId),
-}
-
-/// What becomes of a start that another workload would undo at once.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Rivals {
-    /// The other workload is attempted first.
-    First,
-    /// It was, or it does not matter.
-    Ignored,
-}
-
-/// Attempts a workload.
-pub fn run(
-    scheduler: &mut Scheduler,
-    id: &WorkloadId,
-    rivals: Rivals,
-    now: Time,
-    plan: &mut Plan,
-) -> Attempted {
-    let Some(info) = scheduler.state.get(id) else { return Attempted::Started };
+/// Attempts a workload; `None` when it is admitted or capacity is nominated to it, else why it still waits.
+pub fn run(scheduler: &mut Scheduler, id: &WorkloadId, now: Time, plan: &mut Plan) -> Option<Verdict> {
+    let info = scheduler.state.get(id)?;
     // 1. Barred: its queue is unknown or full, so its full size cannot start in any pool.
     if let Some(verdict) = refusal::barred(&scheduler.state, info) {
         if smaller_size::admit_smaller(scheduler, id, now, plan) {
-            return Attempted::Started;
+            return None;
         }
         note_barred(scheduler, id, &verdict, now);
-        return Attempted::Refused(verdict);
+        return Some(verdict);
     }
     let pools = pool_names(info);
-    let Some(waiting) = WaitingWorkload::of(&scheduler.state, id) else { return Attempted::Started };
+    let waiting = WaitingWorkload::of(&scheduler.state, id)?;
     // 2. Start now, in the first pool with free capacity that no reservation keeps.
-    let mut options = match start_now(scheduler, &waiting, &pools, rivals, now, plan) {
-        Now::Started => return Attempted::Started,
-        Now::After(rival) => return Attempted::After(rival),
-        Now::No(options) => options,
-    };
+    let mut options = start_now(scheduler, &waiting, &pools, now, plan)?;
     // 3. Start now at a smaller size, if the workload accepts one.
     if smaller_size::admit_smaller(scheduler, id, now, plan) {
-        return Attempted::Started;
+        return None;
     }
     // 4. Preempt, in the first pool where that lets it start.
     if preempt_in_a_pool(scheduler, &waiting, &mut options, now, plan) {
-        return Attempted::Started;
+        return None;
     }
     // 5. Refuse.
-    Attempted::Refused(refuse(scheduler, &waiting, &pools, options, now))
+    Some(refuse(scheduler, &waiting, &pools, options, now))
 }
 
 /// Notes that its queue keeps a workload from starting in any pool. Where the queue is full, the workload may own the
@@ -97,24 +68,14 @@ fn note_barred(scheduler: &mut Scheduler, id: &WorkloadId, verdict: &Verdict, no
     reserve::note_refusal(scheduler, &waiting, &pools, &verdicts, now);
 }
 
-/// Whether a workload has started at once.
-enum Now {
-    Started,
-    /// It could, but this workload is to be attempted first.
-    After(WorkloadId),
-    /// It cannot in any of these pools.
-    No(Options),
-}
-
-/// Admits a workload in the first pool where it can start at once.
+/// Admits a workload in the first pool where it can start at once; if there is none, returns its pools.
 fn start_now(
     scheduler: &mut Scheduler,
     waiting: &WaitingWorkload,
     names: &[Name],
-    rivals: Rivals,
     now: Time,
     plan: &mut Plan,
-) -> Now {
+) -> Option<Options> {
     let mut options = Options::default();
     for name in names {
         let Some(pool) = find_pool(&scheduler.state, name) else { continue };
@@ -132,21 +93,15 @@ fn start_now(
             let attempt = Attempt { waiting: &waiting, pool, nodes: &nodes, now };
             match reserve::admissible(scheduler, attempt, start) {
                 Ok(start) => {
-                    if rivals == Rivals::First
-                        && let Some(rival) = rival::of(scheduler, &waiting, pool)
-                    {
-                        return Now::After(rival);
-                    }
-                    reserve::note_taken(scheduler, &waiting, pool, &start);
                     admit(scheduler, &waiting, pool, start, now, plan);
-                    return Now::Started;
+                    return None;
                 }
                 Err(verdict) => _ = options.withheld.insert(pool, verdict),
             }
         }
         options.pools.push((pool, nodes));
     }
-    Now::No(options)
+    Some(options)
 }
 
 /// Frees capacity for a workload in the first of its pools where that is possible; false if there is none.

@@ -1,12 +1,9 @@
 //! Attempts the waiting workloads in order: within guarantee before borrowing, then by fair share, then by age (law 9).
 //!
-//! Each round wakes the classes that a change may let start, picks the first workload in order and attempts it, or the one that
-//! would evict it at once. A workload that is refused blocks its class. The rounds end when no workload may start, or when the search budget
+//! Each round wakes the classes that a change may let start, picks the first workload in order and attempts it. A
+//! workload that is refused blocks its class. The rounds end when no workload may start, or when the search budget
 //! is used up; the rest is then left for the next cycle.
 
-use std::collections::BTreeSet;
-
-use crate::cycle::attempt::{Attempted, Rivals};
 use crate::cycle::blocked::blocked_on;
 use crate::cycle::next_owner::{self, NextOwner};
 use crate::cycle::wake::{BACKLOG_AT_ONCE, wake};
@@ -32,8 +29,6 @@ pub fn run(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
     if scheduler.reservations.candidates.generation != scheduler.cursor.generation {
         next_owner::reconsider(scheduler);
     }
-    // Each once: what keeps a rival from starting keeps it for the rest of the cycle.
-    let mut put_off: BTreeSet<WorkloadId> = BTreeSet::new();
     loop {
         wake(scheduler);
         if scheduler.cursor.search_budget == 0 {
@@ -46,19 +41,8 @@ pub fn run(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
             }
             break;
         };
-        let rivals = if put_off.contains(&id) { Rivals::Ignored } else { Rivals::First };
-        match attempt::run(scheduler, &id, rivals, now, plan) {
-            Attempted::Started => {}
-            Attempted::Refused(verdict) => block(scheduler, &id, verdict),
-            // It is attempted again afterwards.
-            Attempted::After(rival) => {
-                if let Attempted::Refused(verdict) =
-                    attempt::run(scheduler, &rival, Rivals::Ignored, now, plan)
-                {
-                    block(scheduler, &rival, verdict);
-                }
-                put_off.insert(id);
-            }
+        if let Some(verdict) = attempt::run(scheduler, &id, now, plan) {
+            block(scheduler, &id, verdict);
         }
     }
     scheduler.reservations.candidates.generation = scheduler.cursor.generation;

@@ -128,7 +128,6 @@ fn add_pod(scheduler: &mut Scheduler, id: &WorkloadId, admission: &mut Admission
     let Some(placement) = fits_now(&scheduler.state, &waiting, pool, &nodes, true) else { return false };
     let attempt = Attempt { waiting: &waiting, pool, nodes: &nodes, now };
     let Ok(placement) = reserve::admissible(scheduler, attempt, placement) else { return false };
-    reserve::note_taken(scheduler, &waiting, pool, &placement);
     let from = admission.clone();
     admission.borrowed |= waiting.preemptible && !waiting.within_guarantee(&scheduler.state, pool);
     for (node, pods) in placement {

@@ -25,7 +25,6 @@ pub mod release;
 pub mod replace;
 pub mod requeue;
 pub mod reserve;
-pub mod rival;
 pub mod smaller_size;
 pub mod take_over;
 pub mod unreachable;

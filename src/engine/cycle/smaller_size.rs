@@ -44,7 +44,6 @@ pub fn admit_smaller(scheduler: &mut Scheduler, id: &WorkloadId, now: Time, plan
             let Some(start) = fits_now(&scheduler.state, &waiting, pool, &nodes, true) else { continue };
             let attempt = Attempt { waiting: &waiting, pool, nodes: &nodes, now };
             if let Ok(start) = reserve::admissible(scheduler, attempt, start) {
-                reserve::note_taken(scheduler, &waiting, pool, &start);
                 admit(scheduler, &waiting, pool, start, now, plan);
                 return true;
             }

@@ -11,7 +11,6 @@ use crate::queue::pending::Pending;
 use crate::queue::rank::Rank;
 use crate::state::cluster::ClusterState;
 use crate::state::quotas::{Funding, Hypothetical, Share};
-use crate::state::rules;
 use crate::types::ids::{ClassId, PoolId, TeamId};
 use crate::types::ratio::Ratio;
 use crate::types::{Name, Time, WorkloadId};
@@ -37,10 +36,8 @@ type After = (Share, Reverse<Share>, Time, Name);
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Position {
     key: Key,
-    /// The size of a borrower, and its position among teams by the share after admission.
+    /// The size of a borrower, and its position among teams that ask for the same size.
     peers: Option<(Size, After)>,
-    /// The largest share on the path of a preemptible borrower after its admission.
-    largest: Option<Ratio>,
 }
 
 impl Position {
@@ -49,15 +46,18 @@ impl Position {
         let info = state.at(first.index())?;
         let (age, name) = (first.submitted(), state.quotas.team(team).name.clone());
         let Some(pool) = first_pool(state, info) else {
-            return Some(Self::alone((Reverse(false), Share::new(), age, name)));
+            return Some(Self { key: (Reverse(false), Share::new(), age, name), peers: None });
         };
         let total = info.least_total();
         // Beyond a budget, a workload comes after every other.
         if matches!(state.funding(info, pool, &total), Funding::BorrowOnly(_)) {
-            return Some(Self::alone((Reverse(false), vec![Ratio::INFINITE], age, name)));
+            return Some(Self { key: (Reverse(false), vec![Ratio::INFINITE], age, name), peers: None });
         }
         if state.quotas.within_guarantee(pool, team, &total, &Hypothetical::new()) {
-            return Some(Self::alone((Reverse(true), state.quotas.share(pool, team), age, name)));
+            return Some(Self {
+                key: (Reverse(true), state.quotas.share(pool, team), age, name),
+                peers: None,
+            });
         }
         let before = state.quotas.queue_share(pool, team, None);
         let after = state.quotas.queue_share(pool, team, Some(&total));
@@ -67,15 +67,7 @@ impl Position {
             size = total.nonzero().collect();
         }
         let peers = ((pool, size), (after, Reverse(before.clone()), age, name.clone()));
-        let path = &state.quotas.team(team).path;
-        let largest = path.iter().map(|at| state.quotas.level_share(pool, *at, Some(&total))).max();
-        let largest = largest.filter(|_| state.preemptible(info));
-        Some(Self { key: (Reverse(false), before, age, name), peers: Some(peers), largest })
-    }
-
-    /// The position of a team that is compared by its key alone.
-    fn alone(key: Key) -> Self {
-        Self { key, peers: None, largest: None }
+        Some(Self { key: (Reverse(false), before, age, name), peers: Some(peers) })
     }
 }
 
@@ -87,21 +79,7 @@ impl Position {
 struct Line {
     teams: BTreeSet<(Key, TeamId)>,
     peers: BTreeMap<Size, BTreeSet<(After, TeamId)>>,
-    /// The preemptible borrowers in a pool, by their largest shares after admission.
-    rivals: BTreeMap<PoolId, BTreeSet<(Ratio, TeamId)>>,
     positions: BTreeMap<TeamId, Position>,
-}
-
-/// Adds an element to one of many sets, or removes it from it.
-fn set_in<K: Ord, V: Ord>(sets: &mut BTreeMap<K, BTreeSet<V>>, key: K, value: V, there: bool) {
-    if there {
-        sets.entry(key).or_default().insert(value);
-    } else if let Some(set) = sets.get_mut(&key) {
-        set.remove(&value);
-        if set.is_empty() {
-            sets.remove(&key);
-        }
-    }
 }
 
 impl Line {
@@ -114,38 +92,25 @@ impl Line {
         Some(peer.map_or(*team, |(_, peer)| *peer))
     }
 
-    /// The team with the smallest of the largest shares after admission, if it is smaller than that of this borrower: once the
-    /// borrower has started, that team may evict it for fair shares.
-    fn rival(&self, team: TeamId, pool: PoolId) -> Option<TeamId> {
-        let position = self.positions.get(&team)?;
-        position.peers.as_ref().filter(|((first, _), _)| *first == pool)?;
-        let (smallest, rival) = self.rivals.get(&pool)?.first()?;
-        (Some(*smallest) < position.largest).then_some(*rival)
-    }
-
     /// Gives a team this position, or none.
     fn set(&mut self, team: TeamId, position: Option<Position>) {
         if let Some(old) = self.positions.remove(&team) {
-            self.set_indexed(team, &old, false);
+            self.teams.remove(&(old.key, team));
+            if let Some((size, after)) = old.peers
+                && let Some(peers) = self.peers.get_mut(&size)
+            {
+                peers.remove(&(after, team));
+                if peers.is_empty() {
+                    self.peers.remove(&size);
+                }
+            }
         }
         if let Some(position) = position {
-            self.set_indexed(team, &position, true);
-            self.positions.insert(team, position);
-        }
-    }
-
-    fn set_indexed(&mut self, team: TeamId, position: &Position, indexed: bool) {
-        let Position { key, peers, largest } = position.clone();
-        if indexed {
-            self.teams.insert((key, team));
-        } else {
-            self.teams.remove(&(key, team));
-        }
-        if let Some((size, after)) = peers {
-            if let Some(largest) = largest {
-                set_in(&mut self.rivals, size.0, (largest, team), indexed);
+            self.teams.insert((position.key.clone(), team));
+            if let Some((size, after)) = position.peers.clone() {
+                self.peers.entry(size).or_default().insert((after, team));
             }
-            set_in(&mut self.peers, size, (after, team), indexed);
+            self.positions.insert(team, position);
         }
     }
 }
@@ -188,28 +153,6 @@ impl Order {
                     return Some(rank.id().clone());
                 }
                 _ => self.update(state, pending, headroom, team),
-            }
-        }
-    }
-
-    /// The first workload of a team that would evict this borrower for fair shares once it has started in a pool, and that may
-    /// be able to start itself. The borrower is the workload that [`Self::next`] has returned; the pool is the first of both.
-    pub fn rival(
-        &mut self,
-        state: &ClusterState,
-        pending: &Pending,
-        headroom: &Headroom,
-        id: &WorkloadId,
-        pool: PoolId,
-    ) -> Option<WorkloadId> {
-        let team = state.get(id).filter(|info| rules::evictable_at_once(state, info))?.team;
-        loop {
-            let rival = self.line.rival(team, pool)?;
-            match head(state, pending, headroom, rival) {
-                Some((now, rank)) if self.line.positions.get(&rival) == Some(&now) => {
-                    return Some(rank.id().clone());
-                }
-                _ => self.update(state, pending, headroom, rival),
             }
         }
     }

@@ -11,7 +11,7 @@ use crate::state::quotas::Hypothetical;
 use crate::state::workload::WorkloadInfo;
 use crate::types::ids::{NodeId, PoolId, Priority, TeamId};
 use crate::types::vector::Vector;
-use crate::types::{Admission, FairShareWindow, Profile, Queue, Time};
+use crate::types::{Admission, FairShareWindow, Profile, Time};
 
 /// The time limit of a workload: its own or else its queue's default, but at most its queue's maximum run time.
 #[must_use]
@@ -45,18 +45,6 @@ pub fn in_fair_share_window(
             FairShareWindow::Always => true,
             FairShareWindow::Never => false,
         }
-}
-
-/// Whether a workload that waits may be evicted for the fair share of another team in the instant of its start: nothing spares
-/// it.
-#[must_use]
-pub fn evictable_at_once(state: &ClusterState, info: &WorkloadInfo) -> bool {
-    let spares = |queue: &Queue| {
-        !queue.min_runtime.is_zero() || matches!(queue.fair_share_window, FairShareWindow::Never)
-    };
-    state.preemptible(info)
-        && !info.workload.evicted_for_fair_share
-        && !state.queue_of(info).is_ok_and(spares)
 }
 
 /// The devices in an amount, in thousandths.
@@ -121,6 +109,18 @@ pub fn lending_allows(
     total: &Vector,
     freed: &Freed,
 ) -> bool {
+    lending_allows_beside(state, team, pool, total, freed, &Vector::default())
+}
+
+/// The same beside other work that starts too.
+pub fn lending_allows_beside(
+    state: &ClusterState,
+    team: TeamId,
+    pool: PoolId,
+    total: &Vector,
+    freed: &Freed,
+    beside: &Vector,
+) -> bool {
     if !state.quotas.has_reserves(pool) {
         return true;
     }
@@ -135,7 +135,8 @@ pub fn lending_allows(
     }
     let reserve = state.quotas.reserve_after(pool, team, total);
     reserve.nonzero().all(|(index, reserved)| {
-        total.get(index) == 0 || free.get(index).saturating_sub(total.get(index)) >= reserved
+        let left = free.get(index).saturating_sub(total.get(index)).saturating_sub(beside.get(index));
+        total.get(index) == 0 || left >= reserved
     })
 }
 

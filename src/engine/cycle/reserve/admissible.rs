@@ -4,7 +4,7 @@ use crate::cycle::reserve::beside::place_beside;
 use crate::cycle::reserve::binding::{backfills, binding_copies, not_binding};
 use crate::cycle::reserve::quota::leave_quota;
 use crate::cycle::reserve::siblings::leave_guarantee_to_owner;
-use crate::cycle::reserve::whole::first_broken;
+use crate::cycle::reserve::whole::{ends_lending, first_broken};
 use crate::explain;
 use crate::placement::Placement;
 use crate::placement::waiting::{Attempt, WaitingWorkload};
@@ -14,7 +14,7 @@ use crate::scheduler::reservations::{Reservation, Reserved, ReservedCapacity};
 use crate::types::Verdict;
 use crate::types::ids::PoolId;
 
-/// Where a workload may start that could start at `found` but for reservations. What starts there is noted by [`note_taken`].
+/// Where a workload may start that could start at `found` but for reservations.
 ///
 /// # Errors
 /// The verdict on the workload, which names the owner it must wait for.
@@ -29,6 +29,10 @@ pub fn admissible(
     let respected = binding_copies(scheduler, waiting, pool);
     let lasts = |reserved: &Reserved| !backfills(scheduler, waiting, now, &reserved.1);
     let kept: Vec<Reserved> = respected.iter().filter(|reserved| lasts(reserved)).cloned().collect();
+    // Lending counts the whole pool, so no other nodes help.
+    if let Some((reservation, slot)) = kept.iter().find(|kept| ends_lending(scheduler, waiting, pool, kept)) {
+        return Err(explain::reserved(&scheduler.state, reservation, slot));
+    }
     let mut others = not_binding(scheduler, waiting, pool, &respected);
     others.retain(lasts);
     let found = match first_broken(scheduler, waiting, pool, &found, &kept, &respected) {
@@ -38,7 +42,9 @@ pub fn admissible(
             place_beside(scheduler, attempt, &kept, &respected).ok_or(verdict)?
         }
     };
-    Ok(spare_others(scheduler, attempt, found, (kept, others), respected))
+    let found = spare_others(scheduler, attempt, found, (kept, others), respected);
+    note_taken(scheduler, waiting, pool, &found);
+    Ok(found)
 }
 
 /// Notes the reservations of other teams that lose capacity to a workload, because it could not leave them whole.

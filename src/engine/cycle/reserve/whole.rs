@@ -9,6 +9,7 @@ use crate::preemption::Masked;
 use crate::scheduler::Scheduler;
 use crate::scheduler::reservations::{Reservation, Reserved};
 use crate::state::freed::Freed;
+use crate::state::rules;
 use crate::types::WorkloadId;
 use crate::types::ids::{NodeId, PoolId};
 use crate::types::vector::Vector;
@@ -63,6 +64,27 @@ fn stays_whole(
             fits_then(scheduler, reservation, slot, (*node, *pods), Some((&waiting.need, *more)))
         })
     })
+}
+
+/// Whether other teams would not lend the owner of a reservation what it borrows at its start any more, if a workload ran beside it
+/// then.
+pub fn ends_lending(
+    scheduler: &Scheduler,
+    waiting: &WaitingWorkload,
+    pool: PoolId,
+    (reservation, slot): &Reserved,
+) -> bool {
+    let state = &scheduler.state;
+    let owner = WaitingWorkload::of(state, &reservation.owner).filter(|_| state.quotas.has_reserves(pool));
+    let (Some(owner), Some(at)) = (owner, slot.at) else { return false };
+    let owner = owner.in_pool(state, pool);
+    if owner.within_guarantee(state, pool) {
+        return false;
+    }
+    let freed = scheduler.prediction.timeline.freed_until(state, pool, at);
+    let lends =
+        |beside: &Vector| rules::lending_allows_beside(state, owner.team, pool, &owner.total, &freed, beside);
+    lends(&Vector::default()) && !lends(&waiting.total)
 }
 
 /// The first of these reservations that would not stay whole if a workload were placed on these nodes.
