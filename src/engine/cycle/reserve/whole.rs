@@ -81,10 +81,15 @@ pub fn ends_lending(
     if owner.within_guarantee(state, pool) {
         return false;
     }
+    let lends = |freed: &Freed, beside: &Vector| {
+        rules::lending_allows_beside(state, owner.team, pool, &owner.total, freed, beside)
+    };
+    // What is lent already is lent then too, which is quickly seen.
+    if lends(&Freed::new(), &waiting.total) {
+        return false;
+    }
     let freed = scheduler.prediction.timeline.freed_until(state, pool, at);
-    let lends =
-        |beside: &Vector| rules::lending_allows_beside(state, owner.team, pool, &owner.total, &freed, beside);
-    lends(&Vector::default()) && !lends(&waiting.total)
+    lends(&freed, &Vector::default()) && !lends(&freed, &waiting.total)
 }
 
 /// The first of these reservations that would not stay whole if a workload were placed on these nodes.
