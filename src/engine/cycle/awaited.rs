@@ -47,8 +47,9 @@ impl<'a> Awaited<'a> {
     pub fn until(&mut self, growing: &WorkloadInfo) -> Option<Time> {
         let (scheduler, now, place) = (self.scheduler, self.now, (growing.usage.pool, growing.team));
         let awaiting = self.known.entry(place).or_insert_with(|| awaiting(scheduler, place, now));
-        let wanted = awaiting.iter().filter(|one| wants_the_same(&scheduler.state, place.0, one, growing));
-        wanted.map(|one| one.until).min()
+        // They are in the order of these times.
+        let mut awaiting = awaiting.iter();
+        awaiting.find(|one| wants_the_same(&scheduler.state, place.0, one, growing)).map(|one| one.until)
     }
 }
 
