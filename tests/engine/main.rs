@@ -41,5 +41,6 @@ mod unadmitted;
 mod unreachable;
 mod usage;
 mod users;
+mod verdicts;
 mod wait;
 mod world;

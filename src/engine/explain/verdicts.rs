@@ -206,7 +206,7 @@ pub fn must_fit_guarantee(state: &ClusterState, waiting: &WaitingWorkload, pool:
             Some((*at, index, guaranteed))
         })
     };
-    let is_covered = state.quotas.quota_usage(pool, team).governed().any(|(index, _)| total.get(index) > 0);
+    let is_covered = state.quotas.quota_usage(pool, team).covers_any(total);
     let needs = amounts(state, total);
     let message = if !is_covered {
         format!(

@@ -1,0 +1,118 @@
+//! The verdicts on waiting workloads (law 14).
+
+use sluice_engine::Engine;
+use sluice_engine::types::{Event, Name, Node, PodShape, Reason, Time, Topology, Workload};
+
+use super::world::{World, gpus, node, team};
+
+#[test]
+fn what_fits_once_closed_nodes_are_open_again_is_not_told_that_it_can_never_start() {
+    let mut world = World::new(&[4, 4], vec![team("t", None, 8, None)]);
+    let mut said = |pods: u32, gpus: i64, open: bool| {
+        world.cordon(&"n1".into(), open);
+        let id = world.submit(&"t".into(), "train", 0, pods, gpus);
+        world.settle_now();
+        let said = world.engine.verdict(&id).expect("a verdict");
+        let is_never = said.message.starts_with("Can never start: ");
+        assert_eq!(is_never, said.reason == Reason::NoNodeFits, "{said:?}");
+        world.delete(&id);
+        said.message
+    };
+    assert_eq!(
+        said(2, 4, false),
+        "Cannot start before closed nodes of pool default are open again: the matching open nodes of pool \
+         default hold at most 1 of its 2 pods."
+    );
+    assert_eq!(
+        said(3, 4, false),
+        "Can never start: the matching nodes of pool default hold at most 1 of its 3 pods."
+    );
+    assert_eq!(
+        said(1, 5, false),
+        "Can never start: a pod needs 5 GPUs, more than the matching node of pool default has."
+    );
+    assert!(said(2, 4, true).starts_with("Runs within the guarantee"), "both nodes are open");
+    world.cordon(&"n0".into(), false);
+    world.cordon(&"n1".into(), false);
+    let id = world.submit(&"t".into(), "train", 0, 1, 4);
+    world.settle_now();
+    assert_eq!(
+        world.engine.verdict(&id).expect("a verdict").message,
+        "Cannot start before closed nodes of pool default are open again: no open node matches its node \
+         selector, affinity and tolerations."
+    );
+}
+
+#[test]
+fn a_verdict_names_the_level_that_does_not_hold_and_says_what_can_never_start() {
+    let teams =
+        vec![team("p", None, 4, Some(10)), team("a", Some("p"), 4, None), team("b", Some("p"), 4, None)];
+    let mut world = World::new(&[16], teams);
+    for _ in 0..3 {
+        world.submit(&"a".into(), "fixed", 0, 1, 1);
+    }
+    world.settle_now();
+    let mut said = |queue: &str, gpus: i64| {
+        let id = world.submit(&"b".into(), queue, 0, 1, gpus);
+        world.settle_now();
+        let said = world.engine.verdict(&id).expect("a verdict").message;
+        world.delete(&id);
+        said
+    };
+    for (queue, gpus, sentence) in [
+        (
+            "fixed",
+            2,
+            "Not preemptible, so its 2 GPUs must fit the guarantee beside other work that is not. Team p uses 3 of 4 \
+             guaranteed GPUs for such work in pool default.",
+        ),
+        (
+            "fixed",
+            5,
+            "Can never start in pool default as the guarantee stands: it is not preemptible and needs 5 GPUs, and team b \
+             is guaranteed 4 GPUs.",
+        ),
+        ("train", 8, "Needs 8 GPUs; team p uses 3 of its limit of 10 GPUs in pool default."),
+        (
+            "train",
+            11,
+            "Can never start in pool default as the limit stands: it needs 11 GPUs, and team p has a limit of 10 GPUs.",
+        ),
+    ] {
+        let said = said(queue, gpus);
+        assert!(said.starts_with(sentence), "{said}");
+    }
+}
+
+#[test]
+fn closed_nodes_count_for_a_topology_by_the_value_of_its_label() {
+    let mut engine = Engine::new();
+    engine.apply(Event::TeamApplied(team("t", None, 16, None)), Time(0));
+    let rack = |number: i64| Name::from(format!("r{}", number / 2));
+    for number in 0..4 {
+        let node = node(&format!("n{number}"), 4);
+        // The nodes of the second rack are closed, and one of the first.
+        let labels = [("rack".into(), rack(number))].into();
+        engine.apply(Event::NodeApplied(Node { labels, schedulable: number == 0, ..node }), Time(0));
+    }
+    let mut said = |pods: u32| {
+        let shape = PodShape { requests: gpus(4), ..PodShape::default() };
+        let workload = Workload::job(&"t".into(), &"gang".into(), pods, shape, Time(0));
+        let topology = Topology { required: Some("rack".into()), ..Topology::default() };
+        let id = workload.id.clone();
+        engine.apply(Event::WorkloadApplied(Workload { topology, ..workload }), Time(0));
+        engine.plan(Time(0));
+        let said = engine.verdict(&id).expect("a verdict").message;
+        engine.apply(Event::WorkloadRemoved(id), Time(0));
+        said
+    };
+    assert_eq!(
+        said(2),
+        "Cannot start before closed nodes of pool default are open again: the matching open nodes of pool \
+         default with one value of rack hold at most 1 of its 2 pods."
+    );
+    assert_eq!(
+        said(3),
+        "Can never start: the matching nodes of pool default with one value of rack hold at most 1 of its 3 pods."
+    );
+}
