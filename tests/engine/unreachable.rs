@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 use sluice_engine::Engine;
 use sluice_engine::types::{
-    Action, Event, EvictReason, Name, Node, Observed, OnUnreachable, Pod, PodId, PodShape, Queue, Settings,
-    State, Team, Time, Workload, WorkloadId, WorkloadKind,
+    Action, Event, EvictReason, MisplacedPods, Name, Node, Observed, OnUnreachable, Pod, PodId, PodShape,
+    Queue, Settings, State, Team, Time, Workload, WorkloadId, WorkloadKind,
 };
 
 use super::world::{gpus, team};
@@ -252,6 +252,22 @@ impl Cluster {
         self.tell_node(&name);
         for id in self.items.keys().cloned().collect::<Vec<_>>() {
             self.follow(&id);
+            self.report_misplaced(&id);
+        }
+    }
+
+    /// Reports the pods of a running workload that are not where its record plans them: those that could not be ended
+    /// while their node gave no answer, and run on.
+    fn report_misplaced(&mut self, id: &WorkloadId) {
+        let item = &self.items[id];
+        let Observed::Admitted(admission) = &item.workload.state else { return };
+        let mut there: BTreeMap<Name, u32> = BTreeMap::new();
+        for node in item.pods.values() {
+            *there.entry(node.clone()).or_default() += 1;
+        }
+        if there.iter().any(|(node, pods)| admission.nodes.get(node).is_none_or(|planned| planned < pods)) {
+            let (workload, stuck, message) = (id.clone(), BTreeMap::new(), String::new());
+            self.tell(Event::PodsMisplaced(MisplacedPods { workload, there, stuck, message }));
         }
     }
 

@@ -154,7 +154,10 @@ pub fn nominate_for_move(scheduler: &mut Scheduler, id: &WorkloadId, admission: 
     let mover = mover.with_pods(to.values().sum());
     let pool = scheduler.state.quotas.intern_pool(&admission.pool);
     let message = explain::waiting(&scheduler.state, &to, &[]);
-    let nomination = Nomination::new(&scheduler.state, &mover, pool, to, Vec::new(), message);
+    let nomination = Nomination {
+        moves: true,
+        ..Nomination::new(&scheduler.state, &mover, pool, to, Vec::new(), message)
+    };
     nomination.nominate(&mut scheduler.state, 1);
     scheduler.nominations.push(nomination);
 }

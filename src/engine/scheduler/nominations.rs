@@ -26,6 +26,8 @@ pub struct Nomination {
     pub index: WorkloadIndex,
     /// Its team.
     pub team: TeamId,
+    /// Whether it runs elsewhere until then.
+    pub moves: bool,
     /// Whether it is never preempted.
     pub fixed: bool,
     /// The levels of its team's path with guarantees that are smaller than the workload.
@@ -96,6 +98,7 @@ impl Nomination {
             id: waiting.id.clone(),
             index: waiting.index,
             team: waiting.team,
+            moves: false,
             fixed: !waiting.preemptible,
             oversize: state.at(waiting.index).map(|info| oversize_in(state, info, pool)).unwrap_or_default(),
             user: waiting.user.clone(),
@@ -151,9 +154,8 @@ impl Nomination {
 
     /// Charges the nominated capacity to quota tree, user and nodes `times` times; -1 releases it.
     pub fn nominate(&self, state: &mut ClusterState, times: i64) {
-        state.quotas.nominate(self.pool, self.team, &self.total, times);
+        state.quotas.nominate(self.pool, self.account(), &self.total, times, self.moves);
         state.quotas.commit(self.team, self.commitment, times);
-        state.quotas.hold_oversize(self.pool, &self.oversize, &self.total, times);
         if self.fixed {
             state.quotas.hold_fixed(self.pool, self.team, &self.total, times);
         }

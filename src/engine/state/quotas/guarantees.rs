@@ -201,7 +201,7 @@ impl QuotaTree {
                     amount.get(index) > 0
                         && self.protected(pool, *at, index, protection, hypothetical) > guaranteed
                 } else {
-                    quota_usage.after(index, hypothetical.change(*at, index), 0) > guaranteed
+                    quota_usage.running(index, hypothetical.change(*at, index)) > guaranteed
                 }
             };
             let is_beyond =
@@ -222,9 +222,10 @@ impl QuotaTree {
     ) -> i64 {
         let quota_usage = &self.quota_usages[pool][at];
         if protection.is_whole(at) {
-            quota_usage.after(index, hypothetical.change(at, index), 0)
+            quota_usage.running(index, hypothetical.change(at, index))
         } else {
-            counted(quota_usage, at, index, hypothetical)
+            let change = hypothetical.change(at, index).saturating_sub(hypothetical.oversize(at, index));
+            quota_usage.running_counted(index, change)
         }
     }
 

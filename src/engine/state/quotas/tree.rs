@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use smallvec::SmallVec;
+
 use crate::state::quotas::budgets::Budgets;
+use crate::state::quotas::hypothetical::Account;
 use crate::state::quotas::usage::QuotaUsage;
 use crate::state::users::{UserOf, Users};
 use crate::types::ids::{PoolId, TeamId};
@@ -121,12 +124,14 @@ impl QuotaTree {
         for pool in PoolId::first(self.pool_names.len()) {
             let quota = team.as_ref().and_then(|team| team.quotas.get(&self.pool_names[pool]));
             let old = std::mem::take(&mut self.quota_usages[pool][index]);
-            let (held, terminating, nominated) = (old.held, old.terminating, old.nominated);
-            let (fixed, oversize) = (old.fixed, old.oversize);
-            // What a team borrowed is not forgotten when its definition changes.
-            let past = old.past;
-            let mut quota_usage =
-                QuotaUsage { held, terminating, nominated, fixed, oversize, past, ..QuotaUsage::default() };
+            // Its usage stays, and what it borrowed is not forgotten. All that is cached is dropped below.
+            let mut quota_usage = QuotaUsage {
+                governed: SmallVec::new(),
+                guaranteed: Vector::default(),
+                limit: BTreeMap::new(),
+                lendable: BTreeMap::new(),
+                ..old
+            };
             if let Some(quota) = quota {
                 let mut caps = |list: &crate::types::amount::ResourceList| {
                     list.iter().map(|(name, amount)| (resources.intern(name), amount.as_milli())).collect()
@@ -210,6 +215,8 @@ impl QuotaTree {
             quota_usage.nominated = Vector::default();
             quota_usage.fixed = Vector::default();
             quota_usage.oversize = Vector::default();
+            quota_usage.incoming = Vector::default();
+            quota_usage.incoming_oversize = Vector::default();
             quota_usage.clear_cache();
         }
         self.queue_held.clear();
@@ -258,12 +265,24 @@ impl QuotaTree {
         ranked.then(|| (team, user.cloned().unwrap_or_else(|| "".into())))
     }
 
-    /// Adds `amount` × `times` to the nominated capacity of a team.
-    pub fn nominate(&mut self, pool: PoolId, team: TeamId, amount: &Vector, times: i64) {
-        self.dirty.insert((pool, team));
-        for at in self.teams[team].path.clone() {
-            self.quota_usages[pool][at].nominated.add(amount, times);
-            self.quota_usages[pool][at].clear_cache();
+    /// Adds `amount` × `times` to the capacity that is nominated to workloads of a team. A workload that `moves` runs
+    /// elsewhere until then, the others wait.
+    pub fn nominate(&mut self, pool: PoolId, account: Account<'_>, amount: &Vector, times: i64, moves: bool) {
+        self.dirty.insert((pool, account.team));
+        for at in &self.teams[account.team].path {
+            let quota_usage = &mut self.quota_usages[pool][*at];
+            let is_oversize = account.oversize.contains(at);
+            quota_usage.nominated.add(amount, times);
+            if is_oversize {
+                quota_usage.oversize.add(amount, times);
+            }
+            if !moves {
+                quota_usage.incoming.add(amount, times);
+            }
+            if is_oversize && !moves {
+                quota_usage.incoming_oversize.add(amount, times);
+            }
+            quota_usage.clear_cache();
         }
     }
 

@@ -26,6 +26,10 @@ pub struct QuotaUsage {
     pub held: Vector,
     pub(super) terminating: Vector,
     pub(super) nominated: Vector,
+    /// The part of the nominated capacity for workloads that do not run yet.
+    pub(super) incoming: Vector,
+    /// The part of that of workloads that are larger than the guarantee.
+    pub(super) incoming_oversize: Vector,
     /// The part of the usage, once all preemptors have started, that is never preempted.
     pub(super) fixed: Vector,
     /// The part of the usage, once all preemptors have started, of workloads that are larger than the guarantee.
@@ -62,6 +66,20 @@ impl QuotaUsage {
     #[must_use]
     pub fn counted(&self, index: usize, change: i64, more: i64) -> i64 {
         self.after(index, change, more).saturating_sub(self.oversize.get(index))
+    }
+
+    /// The usage once all terminating pods are gone, without workloads that do not run yet, after a hypothetical change:
+    /// what the team could lose (law 3).
+    #[must_use]
+    pub fn running(&self, index: usize, change: i64) -> i64 {
+        self.after(index, change, 0).saturating_sub(self.incoming.get(index))
+    }
+
+    /// The part of that usage that counts against the guarantee.
+    #[must_use]
+    pub fn running_counted(&self, index: usize, change: i64) -> i64 {
+        let oversize = self.oversize.get(index).saturating_sub(self.incoming_oversize.get(index));
+        self.running(index, change).saturating_sub(oversize)
     }
 
     /// What workloads that are larger than the guarantee use of a resource.
@@ -185,8 +203,8 @@ impl QuotaUsage {
         !self.has_guarantee()
             || self.governed().any(|(index, guaranteed)| {
                 let change = change.get(index);
-                self.oversize.get(index).saturating_add(change.min(0)) > 0
-                    || self.after(index, change, 0) > guaranteed
+                let oversize = self.oversize.get(index).saturating_sub(self.incoming_oversize.get(index));
+                oversize.saturating_add(change.min(0)) > 0 || self.running(index, change) > guaranteed
             })
     }
 }
