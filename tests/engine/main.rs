@@ -5,6 +5,7 @@ mod asked;
 mod backfill;
 mod budgets;
 mod cases;
+mod circles;
 mod constraints;
 mod currency;
 mod defragment;

@@ -60,7 +60,7 @@ impl Simulation {
     }
 
     /// Up to three teams with `gpus_each` guaranteed GPUs.
-    fn with_guarantees(nodes: &[i64], queue: Queue, teams: usize, gpus_each: i64) -> Self {
+    pub fn with_guarantees(nodes: &[i64], queue: Queue, teams: usize, gpus_each: i64) -> Self {
         let teams: Vec<Name> = ["a", "b", "c"][..teams].iter().map(|name| (*name).into()).collect();
         let mut engine = Engine::new();
         let nodes: BTreeMap<Name, i64> =

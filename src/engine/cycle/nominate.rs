@@ -1,9 +1,9 @@
 //! Nominated capacity: held for a preemptor while its victims end, and for a workload that moves.
 
 use crate::cycle::admit::admit;
-use crate::cycle::{requeue, reserve};
+use crate::cycle::{refusal, requeue, reserve};
 use crate::explain;
-use crate::placement::waiting::{WaitingWorkload, fits_now};
+use crate::placement::waiting::{WaitingWorkload, find_pool, fits_now, pool_names};
 use crate::placement::{self, Capacity, Placement, Request};
 use crate::preemption::Take;
 use crate::scheduler::Scheduler;
@@ -11,6 +11,7 @@ use crate::scheduler::nominations::{Broken, Nomination, Victim};
 use crate::scheduler::watch::Watch;
 use crate::state::cluster::ClusterState;
 use crate::state::freed::Freed;
+use crate::state::quotas::Hypothetical;
 use crate::state::rules;
 use crate::state::workload::{Phase, WorkloadInfo};
 use crate::types::ids::{NodeId, PoolId};
@@ -88,15 +89,19 @@ fn progress_one(
     nomination.nominate(&mut scheduler.state, -1);
     let waiting = waiting?.with_pods(nomination.pods);
     let waiting = waiting.in_pool(&scheduler.state, pool);
+    let remaining: Vec<&Victim> =
+        nomination.victims.iter().filter(|victim| victim.still_runs(&scheduler.state)).collect();
+    let freed = freed_by(&scheduler.state, &remaining);
+    if !is_permitted(&scheduler.state, &waiting, &nomination, &remaining, &freed) {
+        end(scheduler, &nomination);
+        return None;
+    }
     if let Some(start) = starts_as_planned(&scheduler.state, &waiting, &nomination) {
         admit(scheduler, &waiting, pool, start, now, plan);
         return None;
     }
     // It must be the capacity of the victims. While the pause after a failed write lasts, the victim stays chosen. After
     // that the search is made again, because the choice may be wrong by then.
-    let remaining: Vec<&Victim> =
-        nomination.victims.iter().filter(|victim| victim.still_runs(&scheduler.state)).collect();
-    let freed = freed_by(&scheduler.state, &remaining);
     let pausing = remaining.iter().all(|victim| scheduler.pauses(victim.take.id()));
     let as_planned = as_planned(&scheduler.state, &waiting, &nomination, Capacity::Settled(&freed));
     let as_planned = as_planned.filter(|_| pausing);
@@ -124,11 +129,43 @@ fn progress_one(
     if let Some(placement) = as_planned.or_else(elsewhere) {
         return keep(scheduler, placement);
     }
+    end(scheduler, &nomination);
+    None
+}
+
+/// Ends a nomination; its workload waits again.
+fn end(scheduler: &mut Scheduler, nomination: &Nomination) {
     scheduler.cursor.generation += 1;
     let broken = scheduler.cursor.latest_change.clone().map(Broken::After);
     scheduler.nominations.broken.extend(broken.map(|broken| (nomination.id.clone(), broken)));
     requeue::queue_up(scheduler, &nomination.id);
-    None
+}
+
+/// Whether limits, guarantees, lending and its queue permit a workload to start once its remaining victims are gone. They may
+/// have changed since it was planned, and so may the pools for which the workload asks.
+fn is_permitted(
+    state: &ClusterState,
+    waiting: &WaitingWorkload,
+    nomination: &Nomination,
+    remaining: &[&Victim],
+    freed: &Freed,
+) -> bool {
+    let Some(info) = nomination.info(state) else { return false };
+    let (quotas, pool, team, total) = (&state.quotas, nomination.pool, waiting.team, &waiting.total);
+    let mut without = Hypothetical::new();
+    for info in remaining.iter().filter_map(|victim| victim.at_its_index(state)) {
+        quotas.assume(&mut without, info.account(), &info.staying_total(), -1);
+    }
+    if quotas.over_limit(pool, team, total, &without, true).is_some() {
+        return false;
+    }
+    // What moves has its place in its queue, and borrows no more than before.
+    nomination.moves
+        || pool_names(info).iter().any(|name| find_pool(state, name) == Some(pool))
+            && refusal::barred(state, info).is_none()
+            && (quotas.within_guarantee(pool, team, total, &without)
+                || waiting.may_exceed_guarantee(state, pool)
+                    && rules::lending_allows(state, team, pool, total, freed))
 }
 
 /// The sentence of a nomination that has got other nodes: it names the victims that hold capacity on these.

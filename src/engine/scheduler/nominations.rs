@@ -12,7 +12,7 @@ use crate::state::cluster::ClusterState;
 use crate::state::quotas::Account;
 use crate::state::rules::oversize_in;
 use crate::state::users::UserOf;
-use crate::state::workload::{Phase, WorkloadInfo};
+use crate::state::workload::{Phase, WorkloadInfo, queue_name};
 use crate::types::ids::{PoolId, TeamId, WorkloadIndex};
 use crate::types::vector::Vector;
 use crate::types::{Admission, Name, PodId, PodShape, Profile, Time, Topology, WorkloadId};
@@ -32,6 +32,8 @@ pub struct Nomination {
     pub fixed: bool,
     /// The levels of its team's path with guarantees that are smaller than the workload.
     pub oversize: Vec<TeamId>,
+    /// The queue that counts it against its cap.
+    pub queue: Name,
     /// Its user, where users of the team take turns.
     pub user: Option<UserOf>,
     /// The pool in which it starts.
@@ -101,6 +103,10 @@ impl Nomination {
             moves: false,
             fixed: !waiting.preemptible,
             oversize: state.at(waiting.index).map(|info| oversize_in(state, info, pool)).unwrap_or_default(),
+            queue: state
+                .at(waiting.index)
+                .map(|info| queue_name(&state.quotas, info))
+                .unwrap_or_else(|| "".into()),
             user: waiting.user.clone(),
             pool,
             shape: Arc::clone(&waiting.shape),
@@ -121,23 +127,25 @@ impl Nomination {
 
     /// Finds again what it is charged to, after a change of guarantees or queues.
     fn find_account(&mut self, state: &ClusterState) {
-        if let Some((fixed, oversize)) = self.account_in(state) {
-            (self.fixed, self.oversize) = (fixed, oversize);
+        if let Some(found) = self.account_in(state) {
+            (self.fixed, self.oversize, self.queue) = found;
         }
     }
 
     /// Charges the nominated capacity again if it is charged to something else, after a change of guarantees.
     fn charge_again(&mut self, state: &mut ClusterState) {
-        let found = self.account_in(state).filter(|found| *found != (self.fixed, self.oversize.clone()));
-        if let Some((fixed, oversize)) = found {
+        let known = (self.fixed, self.oversize.clone(), self.queue.clone());
+        if let Some(found) = self.account_in(state).filter(|found| *found != known) {
             self.nominate(state, -1);
-            (self.fixed, self.oversize) = (fixed, oversize);
+            (self.fixed, self.oversize, self.queue) = found;
             self.nominate(state, 1);
         }
     }
 
-    fn account_in(&self, state: &ClusterState) -> Option<(bool, Vec<TeamId>)> {
-        self.info(state).map(|info| (!state.preemptible(info), oversize_in(state, info, self.pool)))
+    fn account_in(&self, state: &ClusterState) -> Option<(bool, Vec<TeamId>, Name)> {
+        let info = self.info(state)?;
+        let queue = queue_name(&state.quotas, info);
+        Some((!state.preemptible(info), oversize_in(state, info, self.pool), queue))
     }
 
     /// The workload, if it is still known.
@@ -156,6 +164,10 @@ impl Nomination {
     pub fn nominate(&self, state: &mut ClusterState, times: i64) {
         state.quotas.nominate(self.pool, self.account(), &self.total, times, self.moves);
         state.quotas.commit(self.team, self.commitment, times);
+        // What moves is in its queue already.
+        if !self.moves {
+            state.quotas.hold_queue(self.team, &self.queue, &self.total, times);
+        }
         if self.fixed {
             state.quotas.hold_fixed(self.pool, self.team, &self.total, times);
         }

@@ -27,7 +27,7 @@ pub fn admissible(
     leave_guarantee_to_owner(scheduler, waiting, pool, now)?;
     leave_quota(scheduler, waiting, pool, now)?;
     let respected = binding_copies(scheduler, waiting, pool);
-    let lasts = |reserved: &Reserved| !backfills(scheduler, waiting, now, &reserved.1);
+    let lasts = |(reservation, slot): &Reserved| !backfills(scheduler, waiting, now, (reservation, slot));
     let kept: Vec<Reserved> = respected.iter().filter(|reserved| lasts(reserved)).cloned().collect();
     // Lending counts the whole pool, so no other nodes help.
     if let Some((reservation, slot)) = kept.iter().find(|kept| ends_lending(scheduler, waiting, pool, kept)) {

@@ -3,13 +3,15 @@
 use std::time::Duration;
 
 use crate::placement::waiting::WaitingWorkload;
+use crate::placement::{self, Capacity};
 use crate::prediction::run_times;
 use crate::prediction::timeline::{Slot, running_admission};
 use crate::queue::order;
 use crate::scheduler::Scheduler;
 use crate::scheduler::reservations::{Reservation, Reserved};
+use crate::state::freed::Freed;
 use crate::state::workload::{Phase, WorkloadInfo};
-use crate::types::ids::{PoolId, TeamId};
+use crate::types::ids::{NodeId, PoolId, TeamId};
 use crate::types::vector::Vector;
 use crate::types::{Time, WorkloadId};
 
@@ -48,20 +50,34 @@ pub fn is_before(
     if reservation.team == waiting.team {
         return stands_before(scheduler, waiting, reservation);
     }
-    let (state, pending) = (&scheduler.state, &scheduler.queue.pending);
+    let state = &scheduler.state;
     let within = |team: TeamId, total: &Vector| state.quotas.own_guarantee_holds(pool, team, total);
     let owner = state.get(&reservation.owner);
     let owner_is_within = owner.is_some_and(|owner| within(owner.team, &owner.least_total()));
     if !waiting.unfunded && within(waiting.team, &waiting.total) && !owner_is_within {
         return true;
     }
-    // By age and not by fair share: shares change with every start, and two owners would put each other off without end.
-    let own = scheduler.reservations.get(&(pool, waiting.team));
-    let own = own.filter(|own| own.owner == waiting.id && own.keeps_quota());
+    let own = own_reservation(scheduler, waiting, pool).filter(|own| own.keeps_quota());
+    own.is_some_and(|own| is_older(scheduler, own, reservation))
+}
+
+/// The reservation that a waiting workload owns in a pool.
+fn own_reservation<'a>(
+    scheduler: &'a Scheduler,
+    waiting: &WaitingWorkload,
+    pool: PoolId,
+) -> Option<&'a Reservation> {
+    scheduler.reservations.get(&(pool, waiting.team)).filter(|own| own.owner == waiting.id)
+}
+
+/// Whether a reservation is older than one of another team. By age and not by fair share: shares change with every start,
+/// and two owners would put each other off without end.
+fn is_older(scheduler: &Scheduler, one: &Reservation, other: &Reservation) -> bool {
+    let (state, pending) = (&scheduler.state, &scheduler.queue.pending);
     let age = |reservation: &Reservation| {
         (reservation.kept_since, order::queue_position(state, pending, &reservation.owner))
     };
-    own.is_some_and(|own| age(own) < age(reservation))
+    age(one) < age(other)
 }
 
 /// The reservations in a pool that bind a waiting workload: those of owners that do not stand behind it.
@@ -79,6 +95,7 @@ pub fn binding<'a>(
         owner.is_some_and(|owner| state.quotas.own_guarantee_holds(pool, owner.team, &owner.least_total()))
     };
     let share = state.quotas.share(pool, waiting.team);
+    let own = own_reservation(scheduler, waiting, pool).filter(|_| !waiting.unfunded);
     scheduler.reservations.with_nodes(pool).filter_map(move |reservation| {
         let slot = reservation.slot()?;
         if reservation.owner == waiting.id || !waits(scheduler, &reservation.owner) {
@@ -87,10 +104,19 @@ pub fn binding<'a>(
         let before_owner = if reservation.team == waiting.team {
             stands_before(scheduler, waiting, reservation)
         } else {
+            let owner_within_guarantee = owner_within_guarantee(reservation);
+            // Of two owners one is not bound by the other, or both would wait for ever: the one with a predicted start, else
+            // the one with the older reservation. A predicted start is kept.
+            let comes_first = slot.at.is_none()
+                && within_guarantee == owner_within_guarantee
+                && own.is_some_and(|own| match own.slot() {
+                    Some(slot) => slot.at.is_some() || is_older(scheduler, own, reservation),
+                    None => false,
+                });
             // A team that borrows with a workload larger than its guarantee has work within guarantee beside it.
-            within_guarantee
-                && (!owner_within_guarantee(reservation)
-                    || share < state.quotas.share(pool, reservation.team))
+            comes_first
+                || within_guarantee
+                    && (!owner_within_guarantee || share < state.quotas.share(pool, reservation.team))
         };
         (!before_owner).then_some((reservation, slot))
     })
@@ -135,8 +161,14 @@ pub fn ends_by(scheduler: &Scheduler, waiting: &WaitingWorkload, now: Time, then
 ///
 /// Before a reserved start only its own limit counts: run times of similar workloads promise nothing. Where no start is
 /// predicted they do: nine of ten runs like it end before half of the runs like the last workload in the way have ended
-/// (law 7). Without that, room would be idle until an unknown time.
-pub fn backfills(scheduler: &Scheduler, waiting: &WaitingWorkload, now: Time, slot: &Slot) -> bool {
+/// (law 7). Without that, room would be idle until an unknown time. Nothing is in the way on a node that has room for the
+/// owner already: what runs beside it there would let in more without end.
+pub fn backfills(
+    scheduler: &Scheduler,
+    waiting: &WaitingWorkload,
+    now: Time,
+    (reservation, slot): (&Reservation, &Slot),
+) -> bool {
     let state = &scheduler.state;
     let Some(info) = state.get(&waiting.id) else { return false };
     if let Some(start) = slot.at {
@@ -150,5 +182,10 @@ pub fn backfills(scheduler: &Scheduler, waiting: &WaitingWorkload, now: Time, sl
         let likely = run_times.length(state, occupant, now.since(admission.at)).map(|length| length.likely);
         likely.is_some_and(|likely| admission.at.after(likely) >= end)
     };
-    slot.placement.keys().any(|node| state.occupants(*node).any(|(occupant, _)| ends_later(occupant)))
+    let settled = Freed::new();
+    let lacks_room = |(node, pods): &(&NodeId, &u32)| {
+        placement::capacity_for(state, **node, &reservation.need, Capacity::Settled(&settled)) < **pods
+    };
+    let in_the_way = slot.placement.iter().filter(lacks_room);
+    in_the_way.flat_map(|(node, _)| state.occupants(*node)).any(|(occupant, _)| ends_later(occupant))
 }

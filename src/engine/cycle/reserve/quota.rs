@@ -218,7 +218,7 @@ fn ends_in_time(
     now: Time,
 ) -> bool {
     match (reservation.slot(), reservation.start()) {
-        (Some(slot), _) => backfills(scheduler, waiting, now, slot),
+        (Some(slot), _) => backfills(scheduler, waiting, now, (reservation, slot)),
         (None, Some(start)) => ends_by(scheduler, waiting, now, start),
         (None, None) => false,
     }

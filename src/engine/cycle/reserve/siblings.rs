@@ -25,7 +25,11 @@ fn sibling_before<'a>(
     let slot = reservation.slot()?;
     let owner = scheduler.state.get(&reservation.owner).filter(|owner| owner.phase == Phase::Pending)?;
     let before_owner = reservation.owner == waiting.id || stands_before(scheduler, waiting, reservation);
-    (!before_owner && !backfills(scheduler, waiting, now, slot)).then_some((reservation, slot, owner))
+    (!before_owner && !backfills(scheduler, waiting, now, (reservation, slot))).then_some((
+        reservation,
+        slot,
+        owner,
+    ))
 }
 
 /// Checks that a workload leaves the guarantee that an owner before it needs. This matters only once other teams have
@@ -109,7 +113,7 @@ pub fn team_has_reserved_capacity(scheduler: &mut Scheduler, attempt: Attempt<'_
     let others = binding(scheduler, waiting, pool).filter(|(other, _)| other.team != waiting.team);
     let others: Vec<Reserved> =
         others.map(|(reservation, slot)| (reservation.clone(), slot.clone())).collect();
-    let lasts = |(_, slot): &&Reserved| !backfills(scheduler, waiting, now, slot);
+    let lasts = |(reservation, slot): &&Reserved| !backfills(scheduler, waiting, now, (reservation, slot));
     let kept: Vec<Reserved> = others.iter().filter(lasts).cloned().collect();
     place_beside(scheduler, attempt, &kept, &others).is_some()
 }

@@ -47,6 +47,7 @@ pub type Share = Vec<Ratio>;
 #[derive(Debug)]
 pub struct Changes {
     usages: BTreeSet<(PoolId, TeamId)>,
+    queues: BTreeSet<(TeamId, Name)>,
     users: BTreeSet<UserOf>,
     eased: BTreeSet<TeamId>,
 }
@@ -305,6 +306,7 @@ impl QuotaTree {
     pub fn set_changes_aside(&mut self) -> Changes {
         Changes {
             usages: self.take_dirty(),
+            queues: self.take_dirty_queues(),
             users: self.users.take_dirty(),
             eased: self.budgets.take_eased(),
         }
@@ -319,6 +321,7 @@ impl QuotaTree {
     /// Adds changes that were set aside.
     pub fn add_changes(&mut self, mut before: Changes) {
         self.dirty.append(&mut before.usages);
+        self.dirty_queues.append(&mut before.queues);
         self.users.mark_dirty(before.users);
         self.budgets.mark_eased(before.eased);
     }
