@@ -163,9 +163,9 @@ fn is_permitted(
     nomination.moves
         || pool_names(info).iter().any(|name| find_pool(state, name) == Some(pool))
             && refusal::barred(state, info).is_none()
-            && (quotas.within_guarantee(pool, team, total, &without)
-                || waiting.may_exceed_guarantee(state, pool)
-                    && rules::lending_allows(state, team, pool, total, freed))
+            && (waiting.preemptible || quotas.holds_fixed(pool, team, total))
+            && (quotas.own_guarantee_would_hold(pool, team, total, &without)
+                || rules::lending_allows(state, team, pool, total, freed))
 }
 
 /// The sentence of a nomination that has got other nodes: it names the victims that hold capacity on these.

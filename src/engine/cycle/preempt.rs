@@ -108,7 +108,7 @@ fn search(scheduler: &mut Scheduler, attempt: Attempt<'_>, masked: &[Masked]) ->
 /// Preempts the victims and nominates their capacity to the preemptor.
 fn carry_out(scheduler: &mut Scheduler, attempt: Attempt<'_>, victims: Victims, plan: &mut Plan) {
     let Attempt { waiting, pool, now, .. } = attempt;
-    let Victims { takes, placement, within_guarantee } = victims;
+    let Victims { takes, placement, within_guarantee, .. } = victims;
     if !within_guarantee {
         let evicted = |take: &Take| matches!(take, Take::Whole(_)).then(|| take.id().clone());
         let external_changes = scheduler.cursor.external_changes;

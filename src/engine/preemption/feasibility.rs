@@ -212,7 +212,10 @@ impl Search<'_> {
         let (pool, team, total, hypothetical) =
             (preemptor.pool, preemptor.team, preemptor.total, &classified.hypothetical);
         let allowed = match self.basis {
-            Basis::WithinGuarantee => quotas.within_guarantee(pool, team, total, hypothetical),
+            Basis::WithinGuarantee => {
+                let changes = (&self.assumptions.hypothetical, hypothetical);
+                quotas.within_guarantee_by_exchange(pool, team, total, changes)
+            }
             Basis::Borrowing => lending_allows(self.cluster, team, pool, total, &freed),
         };
         (allowed && quotas.over_limit(pool, team, total, hypothetical, true).is_none()).then_some(freed)

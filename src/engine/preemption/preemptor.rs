@@ -144,6 +144,8 @@ pub struct Victims {
     pub placement: Placement,
     /// Whether the preemptor is within guarantee; otherwise it borrows.
     pub within_guarantee: bool,
+    /// Whether it is so only because a team above it uses no more than before.
+    pub by_exchange: bool,
 }
 
 /// The operation on one victim.

@@ -61,8 +61,12 @@ pub fn search(
         }
         result.bounded |= search.bounded;
         result.tried += search.effort();
+        // Of equals, teams below one parent settle their fair shares before one of them reclaims.
+        let is_better = |cost: &Cost| {
+            best.as_ref().is_none_or(|(least, victims)| cost < least || victims.by_exchange && cost == least)
+        };
         if let Some((cost, victims)) = found
-            && best.as_ref().is_none_or(|(least, _)| cost < *least)
+            && is_better(&cost)
         {
             best = Some((cost, victims));
         }
@@ -98,7 +102,10 @@ impl Search<'_> {
         best.map(|(cost, outcome)| {
             let takes = self.takes(&outcome);
             let within_guarantee = self.basis == Basis::WithinGuarantee;
-            (cost, Victims { takes, placement: outcome.placement, within_guarantee })
+            let Preemptor { pool, team, total, .. } = self.preemptor;
+            let strictly = || self.cluster.quotas.within_guarantee(pool, team, total, &outcome.hypothetical);
+            let by_exchange = within_guarantee && !strictly();
+            (cost, Victims { takes, placement: outcome.placement, within_guarantee, by_exchange })
         })
     }
 

@@ -100,6 +100,32 @@ impl QuotaTree {
             })
     }
 
+    /// Whether a workload is within guarantee once victims are gone: `before` are the hypothetical changes without their end,
+    /// `after` those with it. Above the team a level may use more than its guarantee where it uses no more than before: what
+    /// its teams take from each other is no matter for the others.
+    #[must_use]
+    pub fn within_guarantee_by_exchange(
+        &self,
+        pool: PoolId,
+        team: TeamId,
+        amount: &Vector,
+        (before, after): (&Hypothetical, &Hypothetical),
+    ) -> bool {
+        let own = &self.quota_usages[pool][team];
+        own.covers_any(amount)
+            && !self.is_spent(team)
+            && self.teams[team].path.iter().all(|at| {
+                let quota_usage = &self.quota_usages[pool][*at];
+                quota_usage.governed().all(|(index, guaranteed)| {
+                    let more = amount.get(index);
+                    let change = after.change(*at, index).saturating_sub(before.change(*at, index));
+                    more == 0
+                        || counted(quota_usage, *at, index, after).saturating_add(more) <= guaranteed
+                        || *at != team && change.saturating_add(more) <= 0
+                })
+            })
+    }
+
     /// Whether the work of the team that is never preempted stays within its guarantee and those above it with `amount`
     /// more; its preemptible work does not count (law 2). What asks for nothing that a quota of the pool lists is not
     /// limited.
