@@ -7,6 +7,7 @@ use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 use sluice::api::names;
+use sluice::api::record::Eviction;
 use sluice::cluster::target::{self, Failure, Grant, Managed, Operation, Pin};
 use sluice::cluster::wire;
 use sluice::engine::types::{Admission, Observed, Time, WorkloadKind};
@@ -271,6 +272,9 @@ async fn without_a_webhook_the_policies_hold_workloads_in_labelled_namespaces_on
     Ok(())
 }
 
+/// The most bytes of all annotations of an object.
+const ALL_ANNOTATIONS: usize = 256 * 1024;
+
 const NODES: [&str; 2] = ["n0", "n1"];
 
 fn node(name: &str) -> String {
@@ -454,6 +458,39 @@ async fn failed_and_resized_workloads_end_or_continue_as_written() -> Result<()>
     })
     .await?;
     ensure!(get(admin, "job/elastic", ".status.failed").await?.is_empty(), "shrinking counts as failure");
+
+    // A running Job whose user has filled its annotations to the last byte can be stopped all the same.
+    admin.create(&held("full", &json!({}))?).await?;
+    writer.admit("full", &[("n1", 1)]).await?;
+    writer.becomes("job/full", ".status.ready", "1").await?;
+    let notes: Value = serde_json::from_str(&get(admin, "job/full", ".metadata.annotations").await?)?;
+    let notes = notes.as_object().context("no annotations")?;
+    let used: usize = notes.iter().map(|(key, text)| key.len() + text.as_str().map_or(0, str::len)).sum();
+    let filler = "x".repeat(ALL_ANNOTATIONS - used - "filler".len());
+    let fill = Patch::Merge(json!({"metadata": {"annotations": {"filler": filler}}}));
+    writer.jobs.patch("full", &PatchParams::default(), &fill).await?;
+    let more = Patch::Merge(json!({"metadata": {"annotations": {"more": "x"}}}));
+    let refusal = writer.jobs.patch("full", &PatchParams::default(), &more).await.map(|_| ());
+    ensure!(refusal.is_err(), "its annotations are not full");
+    let note = Eviction {
+        at: "2026-11-21T09:00:00Z".parse()?,
+        preemptor: "team-b/owner".to_owned(),
+        reason: "Reclaimed".to_owned(),
+    };
+    writer
+        .patch("job/full", None, |managed, version| {
+            managed.smaller_evictions(version, &note).into_iter().next().unwrap_or_default()
+        })
+        .await?;
+    eventually("it has stopped", patience(), async || {
+        match admin.ok(&pods.map(|word| word.replace("elastic", "full")).each_ref().map(String::as_str)).await
+        {
+            Ok(left) if left.trim().is_empty() => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await?;
+    ensure!(get(admin, "job/full", r".metadata.annotations.sluice\.dev/held").await? == "true");
     let everything = ["delete", "jobs,pods", "--all", "--namespace=vision", "--timeout=60s"];
     admin.ok(&everything).await?;
     Ok(())

@@ -44,7 +44,14 @@ pub struct Record {
     /// The number of failed pods that the Job had counted before its admission; later ones were lost in this run.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub failed: u32,
+    /// Room for the marks of an eviction, which take its place: so a stop makes no object larger, however full of
+    /// annotations it is by then.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub room: String,
 }
+
+/// The bytes of that room: the mark of the hold, a note without the preemptor, and the two names among the managed fields.
+const ROOM: usize = 160;
 
 fn is_false(flag: &bool) -> bool {
     !flag
@@ -72,6 +79,18 @@ impl Record {
         Self { group: Some(Group { id: id.to_owned(), members }), ..Self::from(admission) }
     }
 
+    /// The record with room for the marks of an eviction.
+    #[must_use]
+    pub fn with_room(self) -> Self {
+        Self { room: "-".repeat(ROOM), ..self }
+    }
+
+    /// The record without that room.
+    #[must_use]
+    pub fn without_room(self) -> Self {
+        Self { room: String::new(), ..self }
+    }
+
     /// The nodes for the pods of the object with this UID: one node for a member of a group, else all.
     #[must_use]
     pub fn nodes_of(&self, uid: &str) -> Vec<&str> {
@@ -92,6 +111,14 @@ pub struct Eviction {
     pub preemptor: String,
     /// The reason code, such as `Reclaimed`.
     pub reason: String,
+}
+
+impl Eviction {
+    /// The note without the preemptor, which may have a long name.
+    #[must_use]
+    pub fn short(&self) -> Self {
+        Self { preemptor: String::new(), ..self.clone() }
+    }
 }
 
 /// Converts the engine's time to a timestamp; the Unix epoch if it is out of range.
@@ -121,6 +148,7 @@ impl From<&Admission> for Record {
             group: None,
             done: None,
             failed: 0,
+            room: String::new(),
         }
     }
 }

@@ -67,6 +67,7 @@ mod tests {
             group: None,
             done: done.map(Into::into),
             failed: 0,
+            room: String::new(),
         })
     }
 

@@ -8,6 +8,9 @@ use tracing_subscriber::{EnvFilter, fmt};
 use super::Invalid;
 use super::log_limit::Limited;
 
+/// The client's own lines about calls that fail, which name neither object nor cause. Who makes a call tells both.
+const UNTOLD: &str = "kube_client::client::builder=off";
+
 /// Logging options.
 #[derive(Clone, Debug, clap::Args)]
 #[group(skip)]
@@ -34,7 +37,7 @@ impl Options {
     /// # Errors
     /// [`Invalid`] when the filter is malformed.
     pub fn start(&self) -> anyhow::Result<()> {
-        let filter = EnvFilter::try_new(&self.log_level)
+        let filter = EnvFilter::try_new(format!("{UNTOLD},{}", self.log_level))
             .map_err(|error| Invalid(format!("--log-level {}: {error}", self.log_level)))?;
         let colors = std::io::stderr().is_terminal();
         let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);

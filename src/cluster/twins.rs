@@ -127,7 +127,11 @@ impl Twins {
                     // It was made or deleted before; the watch shows it.
                     Err(Failure::Moved | Failure::Gone) => {}
                     Err(Failure::NotLeading) => return,
-                    Err(Failure::Refused(problem) | Failure::Immutable(problem)) => {
+                    Err(
+                        Failure::Refused(problem)
+                        | Failure::Immutable(problem)
+                        | Failure::Unavailable(problem),
+                    ) => {
                         tracing::warn!(
                             ?step,
                             problem,

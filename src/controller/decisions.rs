@@ -90,6 +90,7 @@ pub fn write_on(managed: &Managed, purpose: Purpose, task: Task, message: String
         purpose,
         decision: 0,
         task,
+        smaller: Vec::new(),
         disrupted: Vec::new(),
         message,
         group: None,
@@ -150,11 +151,13 @@ pub fn resize_of(
     let record = Record::from(admission);
     let operation = Operation::Patch(managed.resize(version, &record, grants(managed, admission)));
     let mut write = write_on(managed, Purpose::Resize, Task::Single(operation), message.to_owned());
-    // With all pods on one node, any of them may end.
-    let matters = match &managed.workload.state {
-        Observed::Admitted(before) => before.pods > admission.pods && before.nodes.len() > 1,
-        _ => false,
+    let before = match &managed.workload.state {
+        Observed::Admitted(before) if before.pods > admission.pods => Some(before),
+        _ => None,
     };
+    write.smaller = before.and_then(|_| managed.smaller_resize(version, &record)).into_iter().collect();
+    // With all pods on one node, any of them may end.
+    let matters = before.is_some_and(|before| before.nodes.len() > 1);
     if cause != ResizeCause::Released && (matters || managed.has_failure_policy()) {
         write.disrupted = excess(pods(), admission);
     }
@@ -194,6 +197,7 @@ pub fn eviction_of(
 ) -> Write {
     let task = Task::Single(managed.evict(version, note));
     let mut write = write_on(managed, Purpose::Evict, task, message.to_owned());
+    write.smaller = managed.smaller_evictions(version, note);
     if managed.has_failure_policy() {
         write.disrupted = pods();
     }

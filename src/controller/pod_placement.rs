@@ -197,6 +197,7 @@ fn write(mirror: &Mirror, pod: &Name, node: Option<&Name>, purpose: Purpose) -> 
         purpose,
         decision: 0,
         task: Task::Single(Operation::Patch(patch)),
+        smaller: Vec::new(),
         disrupted: Vec::new(),
         message: String::new(),
         group: None,

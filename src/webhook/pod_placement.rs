@@ -103,6 +103,7 @@ mod tests {
             group: None,
             done: Some(String::new()),
             failed: 0,
+            room: String::new(),
         })
     }
 

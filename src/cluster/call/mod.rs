@@ -52,6 +52,9 @@ impl Default for Pace {
     }
 }
 
+/// The number of tries after which a call that is repeated is worth a warning.
+const WARN_AFTER: u32 = 5;
+
 /// Why a change was not made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
@@ -59,8 +62,10 @@ pub enum Failure {
     Moved,
     /// The object is gone; the watch will report it.
     Gone,
-    /// The API server refused it.
+    /// The API server refused it, and would refuse it again.
     Refused(String),
+    /// The API server refused it because a webhook of another component does not answer.
+    Unavailable(String),
     /// The API server does not let the pod template of the Job change, at least not now.
     Immutable(String),
     /// This process no longer leads, and the outcome of the change is not known.
@@ -88,7 +93,8 @@ impl<T> Answer<T> {
             Self::Done(_) => "done",
             Self::Failed(Failure::Moved) => "conflict",
             Self::Failed(Failure::Gone) => "gone",
-            Self::Failed(Failure::Refused(_) | Failure::Immutable(_)) | Self::NotNow(_) => "refused",
+            Self::Failed(Failure::Refused(_) | Failure::Immutable(_) | Failure::Unavailable(_))
+            | Self::NotNow(_) => "refused",
             Self::Failed(Failure::NotLeading) | Self::Unknown(_) => "unanswered",
         }
     }
@@ -125,6 +131,7 @@ impl Caller {
     ) -> Result<T, Failure> {
         let mut pause = self.pace.first_pause;
         let mut doubt_until: Option<Instant> = None;
+        let mut tries = 0_u32;
         loop {
             let answer = self.once(&request, versioned).await;
             if let Some(label) = label {
@@ -132,11 +139,9 @@ impl Caller {
             }
             let problem = match answer {
                 Answer::Done(object) => return Ok(object),
-                Answer::Failed(Failure::Refused(message) | Failure::Immutable(message))
-                    if doubt_until.is_some_and(|until| Instant::now() < until) =>
-                {
-                    message
-                }
+                Answer::Failed(
+                    Failure::Refused(message) | Failure::Immutable(message) | Failure::Unavailable(message),
+                ) if doubt_until.is_some_and(|until| Instant::now() < until) => message,
                 Answer::Failed(failure) => return Err(failure),
                 Answer::NotNow(message) => message,
                 Answer::Unknown(message) => {
@@ -144,7 +149,13 @@ impl Caller {
                     message
                 }
             };
-            tracing::debug!(uri = %request.uri(), problem, "repeating a call");
+            tries += 1;
+            // Conflicts and restarts of the API server pass within a few tries.
+            if tries == WARN_AFTER {
+                tracing::warn!(method = %request.method(), object = request.uri().path(), problem, "a call is repeated");
+            } else {
+                tracing::debug!(method = %request.method(), object = request.uri().path(), problem, "repeating a call");
+            }
             sleep(pause.min(self.claim.remaining())).await;
             pause = (pause * 2).min(self.pace.longest_pause);
         }
@@ -178,10 +189,18 @@ fn judge<T>(status: &Status, versioned: bool) -> Answer<T> {
         // The API server repeats a conflicting write a few times by itself, then gives up.
         409 | 429 => Answer::NotNow(message),
         // A failing webhook means that nothing is stored, and it may fail for long.
-        500 if message.contains("failed calling webhook") => Answer::Failed(Failure::Refused(message)),
+        500 if message.contains("failed calling webhook") => Answer::Failed(Failure::Unavailable(message)),
+        // Nothing is stored, and the same object is too large every time.
+        500 if is_too_large(&message) => Answer::Failed(Failure::Refused(message)),
         500.. => Answer::Unknown(message),
         _ => Answer::Failed(Failure::Refused(message)),
     }
+}
+
+/// Whether the API server could not store an object because of its size. It says so with the code of an error of its own.
+fn is_too_large(message: &str) -> bool {
+    message.contains("etcdserver: request is too large")
+        || message.contains("ResourceExhausted") && message.contains("message larger than max")
 }
 
 /// The message of the API server, with the numbers of disruption budgets in its details.

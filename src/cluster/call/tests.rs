@@ -99,6 +99,9 @@ async fn call(server: &Arc<Server>, claim: Duration, versioned: bool) -> Result<
     caller.until_known(Some("admit"), versioned, request.body(b"[]".to_vec()).expect("a request")).await
 }
 
+const TOO_LARGE_TO_SEND: &str =
+    "rpc error: code = ResourceExhausted desc = trying to send message larger than max (2097210 vs. 2097152)";
+
 const LONG: Duration = Duration::from_secs(60);
 
 #[tokio::test]
@@ -132,8 +135,19 @@ async fn a_certain_answer_is_taken_at_once() {
         (
             Act::Say(500, "failed calling webhook \"x\": timeout"),
             false,
-            Failure::Refused("failed calling webhook \"x\": timeout".into()),
+            Failure::Unavailable("failed calling webhook \"x\": timeout".into()),
         ),
+        (
+            Act::Say(413, "Request entity too large"),
+            false,
+            Failure::Refused("Request entity too large".into()),
+        ),
+        (
+            Act::Say(500, "etcdserver: request is too large"),
+            false,
+            Failure::Refused("etcdserver: request is too large".into()),
+        ),
+        (Act::Say(500, TOO_LARGE_TO_SEND), false, Failure::Refused(TOO_LARGE_TO_SEND.into())),
     ] {
         let server = Server::new(&[act]);
         assert_eq!(call(&server, LONG, versioned).await, Err(failure), "{act:?}");

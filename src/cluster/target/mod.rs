@@ -31,7 +31,7 @@ use self::custom::CustomFacts;
 use self::job::{Gang, JobFacts};
 use self::pod::PodFacts;
 use self::pod::replica::Replica;
-use super::patch::{at_version, test, unannotate};
+use super::patch::{annotate, at_version, json, test, unannotate};
 use super::reduce::claims::Claims;
 use crate::api::caps::Counts;
 use crate::api::names;
@@ -216,6 +216,13 @@ impl Facts {
         vec![unchanged, test(&["metadata", "uid"], json!(&*self.uid))]
     }
 
+    /// Takes the room for the marks of an eviction out of the record.
+    fn take_room(&self) -> Option<PatchOperation> {
+        let record: Record = serde_json::from_str(self.record.as_deref()?).ok()?;
+        let roomy = !record.room.is_empty();
+        roomy.then(|| annotate(names::ADMISSION, json(&record.without_room())))
+    }
+
     /// Takes the mark of the hold off, if it is there. Its user may take it off too, which changes no spec: then the
     /// patch does not apply.
     fn release(&self) -> Option<PatchOperation> {
@@ -253,6 +260,28 @@ impl Managed {
             Target::Pod(_) | Target::PodGroup => Operation::Evict,
             Target::Unadmitted => Operation::Delete,
         }
+    }
+
+    /// Smaller patches that stop the workload, the first with a shorter note and the last with none: then it is on hold,
+    /// as if its user had suspended it.
+    #[must_use]
+    pub fn smaller_evictions(&self, version: u64, note: &Eviction) -> Vec<Patch> {
+        match &self.target {
+            Target::Job(_) => {
+                vec![job::evict(&self.facts, version, &note.short()), job::suspend_only(&self.facts, version)]
+            }
+            Target::Custom(custom) => vec![
+                custom.evict(&self.facts, version, &note.short()),
+                custom.suspend_only(&self.facts, version),
+            ],
+            Target::Pod(_) | Target::PodGroup | Target::Unadmitted => Vec::new(),
+        }
+    }
+
+    /// A smaller patch that shrinks a running Job: its user's parallelism is not kept.
+    #[must_use]
+    pub fn smaller_resize(&self, version: u64, record: &Record) -> Option<Patch> {
+        self.job().map(|job| job.shrink_only(&self.facts, version, record))
     }
 
     /// Ends the workload as failed.

@@ -40,6 +40,7 @@ fn record(nodes: &[&str]) -> Record {
         group: None,
         done: None,
         failed: 0,
+        room: String::new(),
     }
 }
 
@@ -161,6 +162,47 @@ fn a_job_has_its_users_template_back_after_admission_and_eviction() {
         json_patch::patch(&mut object, &patch).expect("the patch applies");
         assert!(object["metadata"]["annotations"].get("sluice.dev/eviction").is_none());
     }
+}
+
+/// The bytes of all annotations, as the API server counts them.
+fn annotated(object: &Value) -> usize {
+    let all = object["metadata"]["annotations"].as_object().expect("annotations");
+    all.iter().map(|(key, text)| key.len() + text.as_str().map_or(0, str::len)).sum()
+}
+
+#[test]
+fn a_job_full_of_annotations_can_be_stopped_and_shrunk() {
+    let mut object = held(&Value::Null);
+    object["spec"]["parallelism"] = json!(4);
+    object["metadata"]["annotations"]["sluice.dev/min-parallelism"] = json!("1");
+    let (known, version, _) = read(&object);
+    let patch = known.admit(version, &spread(&[("n1", 2), ("n2", 2)]), Grant::All, Pin::Template);
+    json_patch::patch(&mut object, &patch).expect("the patch applies");
+    let full = annotated(&object);
+    let (known, version, _) = read(&object);
+    let made = |patch: &Patch| {
+        let mut object = object.clone();
+        json_patch::patch(&mut object, patch).expect("the patch applies");
+        assert!(annotated(&object) <= full, "{object}");
+        object
+    };
+
+    let long = Eviction { preemptor: format!("{0}/{0}", "n".repeat(63)), ..eviction("Reclaimed") };
+    let [short, bare] = known.smaller_evictions(version, &long).try_into().expect("two patches");
+    let mut stopped = made(&short);
+    let (known_now, version_now, state) = read(&stopped);
+    assert!(matches!(state, Observed::Leaving { .. }));
+    assert_eq!(known_now.facts.eviction.as_ref().map(|note| &*note.reason), Some("Reclaimed"));
+    json_patch::patch(&mut stopped, &known_now.restore(version_now)).expect("the patch applies");
+    assert_eq!(read(&stopped).2, Observed::Queued, "it is queued again");
+
+    let (without, _, state) = read(&made(&bare));
+    assert!(matches!(state, Observed::Leaving { .. }) && without.workload.hold, "as if by its user");
+
+    let fewer = spread(&[("n1", 1)]);
+    let (shrunk, _, state) = read(&made(&known.smaller_resize(version, &fewer).expect("a Job")));
+    assert!(matches!(state, Observed::Admitted(admission) if admission.pods == 1));
+    assert_eq!(shrunk.job().map(|job| (job.parallelism, job.wanted)), Some((1, 1)));
 }
 
 fn spread(nodes: &[(&str, u32)]) -> Record {

@@ -27,6 +27,7 @@ impl Session {
             purpose: Purpose::EndPod,
             decision: 0,
             task: Task::Single(Operation::Delete),
+            smaller: Vec::new(),
             disrupted: Vec::new(),
             message: message.clone(),
             group: None,

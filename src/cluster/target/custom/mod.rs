@@ -135,7 +135,7 @@ impl CustomFacts {
         patch.push(self.suspend(false));
         patch.extend(facts.release());
         patch.extend(placed);
-        patch.push(annotate(names::ADMISSION, json(record)));
+        patch.push(annotate(names::ADMISSION, json(&record.clone().with_room())));
         if self.kind.placement == Placement::Affinity {
             patch.push(annotate(names::USER_AFFINITY, json(&kept)));
         }
@@ -148,6 +148,14 @@ impl CustomFacts {
     pub(super) fn evict(&self, facts: &Facts, version: u64, note: &Eviction) -> Patch {
         let mut patch = self.stop(facts, version, note);
         patch.push(hold());
+        Patch(patch)
+    }
+
+    /// Stops the object without a mark, so that the patch adds nothing to it.
+    pub(super) fn suspend_only(&self, facts: &Facts, version: u64) -> Patch {
+        let mut patch = facts.expect(version);
+        patch.push(self.suspend(true));
+        patch.extend(facts.take_room());
         Patch(patch)
     }
 
@@ -172,6 +180,7 @@ impl CustomFacts {
     fn stop(&self, facts: &Facts, version: u64, note: &Eviction) -> Vec<PatchOperation> {
         let mut patch = facts.expect(version);
         patch.extend([self.suspend(true), annotate(names::EVICTION, json(note))]);
+        patch.extend(facts.take_room());
         patch
     }
 

@@ -24,8 +24,8 @@ use crate::engine::types::{Name, Observed, PodShape, Profile, Size, Time, Worklo
 
 mod patch;
 
-pub(super) use patch::evict;
 pub use patch::{Unstart, unstart};
+pub(super) use patch::{evict, suspend_only};
 
 /// The labels with the name of the Job that its pods have.
 const JOB_NAME_LABELS: [&str; 2] = ["batch.kubernetes.io/job-name", "job-name"];

@@ -45,7 +45,7 @@ impl JobFacts {
         }
         let record = self.with_done(self.with_wanted(record, grant), pin);
         let record = Record { failed: self.failed, ..record };
-        patch.push(annotate(names::ADMISSION, json(&record)));
+        patch.push(annotate(names::ADMISSION, json(&record.with_room())));
         if let Some(user) = self.user_affinity.as_ref().filter(|_| !one_by_one) {
             patch.push(annotate(names::USER_AFFINITY, user.to_string()));
         }
@@ -64,15 +64,35 @@ impl JobFacts {
         record: &Record,
         grant: Grant,
     ) -> Patch {
+        let mut patch = Self::expect_record(facts, version);
+        patch.extend(self.granted_parallelism(grant, record.pods));
+        let record = Record { failed: self.failed_before, ..self.with_wanted(record, grant) };
+        patch.push(annotate(names::ADMISSION, json(&record.with_room())));
+        Patch(patch)
+    }
+
+    /// Shrinks a running Job by a patch that adds nothing: neither its user's parallelism nor room is kept.
+    pub(in crate::cluster::target) fn shrink_only(
+        &self,
+        facts: &Facts,
+        version: u64,
+        record: &Record,
+    ) -> Patch {
+        let mut patch = Self::expect_record(facts, version);
+        patch.extend(self.granted_parallelism(Grant::Part, record.pods));
+        let record = Record { failed: self.failed_before, ..record.clone() };
+        patch.push(annotate(names::ADMISSION, json(&record.without_room())));
+        Patch(patch)
+    }
+
+    /// The operations that make a patch fail unless the object has this record.
+    fn expect_record(facts: &Facts, version: u64) -> Vec<PatchOperation> {
         let mut patch = facts.expect(version);
         if let Some(before) = &facts.record {
             let path = ["metadata", "annotations", names::ADMISSION];
             patch.push(test(&path, Value::String(before.to_string())));
         }
-        patch.extend(self.granted_parallelism(grant, record.pods));
-        let record = Record { failed: self.failed_before, ..self.with_wanted(record, grant) };
-        patch.push(annotate(names::ADMISSION, json(&record)));
-        Patch(patch)
+        patch
     }
 
     /// Fails the Job in its status: its controller ends the pods, and turns the target into a failure with the
@@ -146,6 +166,15 @@ impl JobFacts {
 pub fn evict(facts: &Facts, version: u64, note: &Eviction) -> Patch {
     let mut patch = facts.expect(version);
     patch.extend([suspend(true), hold(), annotate(names::EVICTION, json(note))]);
+    patch.extend(facts.take_room());
+    Patch(patch)
+}
+
+/// Stops a Job without a mark, so that the patch adds nothing to it.
+pub fn suspend_only(facts: &Facts, version: u64) -> Patch {
+    let mut patch = facts.expect(version);
+    patch.push(suspend(true));
+    patch.extend(facts.take_room());
     Patch(patch)
 }
 

@@ -1,242 +1,30 @@
-//! Every write on a workload: bounded in number, each only while leading, each until its outcome is known.
+//! One write from its first call to its certain end.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
-use kube::Client;
 use kube::api::{DeleteParams, GetParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::{DynamicObject, Request, Status};
 use serde::de::{DeserializeOwned, IgnoredAny};
-use tokio::sync::mpsc;
-use tokio::task::JoinSet;
-use tokio::time::timeout;
 
-use super::call::{Caller, Failure, Pace, unsendable};
-use super::clock::now;
-use super::leader::Leadership;
-use super::pod_groups::{self, Owner, PodGroup};
-use super::reduce::uid;
-use super::start_time;
-use super::target::custom::custom;
-use super::target::job::job;
-use super::target::pod::{self, PodSeen, pod};
-use super::target::{JobSeen, Operation, Resource};
-use super::{patch, wire};
+use super::super::call::{Caller, Failure, unsendable};
+use super::super::clock::now;
+use super::super::reduce::uid;
+use super::super::target::custom::custom;
+use super::super::target::job::job;
+use super::super::target::pod::{self, pod};
+use super::super::target::{Operation, Resource};
+use super::super::{patch, pod_groups, start_time, wire};
+use super::{End, Look, Purpose, Task, Write};
 use crate::api::names;
-use crate::engine::types::{Name, PodId, WorkloadId};
-use crate::kinds::{Kind, Watched};
-use crate::metrics::Metrics;
+use crate::engine::types::{Name, PodId};
+use crate::kinds::Watched;
 
-/// The purpose of a write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
-    /// Let a workload run.
-    Admit,
-    /// Let a running Job continue with other pods.
-    Resize,
-    /// Stop a workload.
-    Evict,
-    /// End a workload as failed.
-    Fail,
-    /// Give a stopped Job its user's template back.
-    Restore,
-    /// Let pods run that the admission of their group has not reached yet.
-    Release,
-    /// Give a pod of a Job its node.
-    Place,
-    /// End a pod on a node that does not answer.
-    EndPod,
-    /// Have the Job controller replace a pod.
-    Remake {
-        /// Whether its node is gone, so that no kubelet can end it.
-        lost: bool,
-    },
-}
-
-impl Purpose {
-    fn label(self) -> &'static str {
-        match self {
-            Self::Admit => "admit",
-            Self::Resize => "resize",
-            Self::Evict => "evict",
-            Self::Fail => "fail",
-            Self::Restore => "restore",
-            Self::Release => "release",
-            Self::Place => "place",
-            Self::EndPod => "end_pod",
-            Self::Remake { .. } => "remake",
-        }
-    }
-}
-
-/// One write on one workload.
-#[derive(Clone, Debug)]
-pub struct Write {
-    /// The workload.
-    pub id: WorkloadId,
-    /// The API resource of its object.
-    pub resource: Resource,
-    /// The namespace.
-    pub namespace: Name,
-    /// The name.
-    pub name: Name,
-    /// The purpose.
-    pub purpose: Purpose,
-    /// The number of the decision it carries out; the outcome repeats it.
-    pub decision: u64,
-    /// The write itself.
-    pub task: Task,
-    /// The pods to be marked as disrupted first. A Job that shrinks loses these.
-    pub disrupted: Vec<Name>,
-    /// The message of that mark.
-    pub message: String,
-    /// The PodGroup that must exist first.
-    pub group: Option<PodGroup>,
-}
-
-impl Write {
-    /// The Job, as the PodGroup knows it.
-    fn owner(&self) -> Owner<'_> {
-        Owner { namespace: &self.namespace, name: &self.name, uid: &self.id.0 }
-    }
-}
-
-/// The objects that a write changes.
-#[derive(Clone, Debug)]
-pub enum Task {
-    /// The object of the workload.
-    Single(Operation),
-    /// None: the write is known to be refused, for this reason.
-    Impossible(String),
-    /// Several objects: one after the other until the first write succeeds, then the rest at once.
-    Each(Vec<Write>),
-}
-
-/// How a write ended.
-#[derive(Debug)]
-pub struct Outcome {
-    /// The workload.
-    pub id: WorkloadId,
-    /// The purpose of the write.
-    pub purpose: Purpose,
-    /// The number of the decision it carried out.
-    pub decision: u64,
-    /// The end of the write.
-    pub end: End,
-}
-
-/// The certain end of a write.
-#[derive(Debug)]
-pub enum End {
-    /// It was made; the object after it.
-    Done(Look),
-    /// The object has changed since the decision, perhaps by this very write, the first answer to which was
-    /// lost; the object now.
-    Moved(Look),
-    /// The object is gone.
-    Gone,
-    /// The API server refused it.
-    Refused(String),
-    /// This process no longer leads, and the end of the write is not known.
-    Abandoned,
-}
-
-/// An object as the API server has it.
-#[derive(Debug)]
-pub enum Look {
-    /// A Job.
-    Job(JobSeen),
-    /// An object of a custom kind, with its entry of the table.
-    Other(Arc<Kind>, JobSeen),
-    /// A pod.
-    Pod(PodSeen),
-    /// The existing pods of one workload.
-    Pods(Vec<PodSeen>),
-}
-
-impl Look {
-    fn is_of(&self, id: &WorkloadId) -> bool {
-        match self {
-            Self::Job(seen) | Self::Other(_, seen) => seen.uid == id.0,
-            Self::Pod(seen) => seen.uid == id.0,
-            Self::Pods(_) => true,
-        }
-    }
-
-    fn pods(self) -> Vec<PodSeen> {
-        match self {
-            Self::Job(_) | Self::Other(..) => Vec::new(),
-            Self::Pod(seen) => vec![seen],
-            Self::Pods(seen) => seen,
-        }
-    }
-}
-
-/// Makes the writes; dropped, it abandons them.
-pub struct Actuator {
-    caller: Caller,
-    waiting: Arc<AtomicUsize>,
-    writes: JoinSet<()>,
-    outcomes: mpsc::UnboundedSender<Outcome>,
-}
-
-impl Actuator {
-    /// An actuator that reports to `outcomes`; `waiting` counts the unfinished writes.
-    #[must_use]
-    pub fn new(
-        client: Client,
-        claim: Leadership,
-        metrics: Arc<Metrics>,
-        waiting: Arc<AtomicUsize>,
-        outcomes: mpsc::UnboundedSender<Outcome>,
-    ) -> Self {
-        let caller = Caller::new(client, claim, metrics, Pace::default());
-        Self { caller, waiting, writes: JoinSet::new(), outcomes }
-    }
-
-    /// Starts a write; its outcome follows.
-    pub fn start(&mut self, write: Write) {
-        while self.writes.try_join_next().is_some() {}
-        let (caller, outcomes) = (self.caller.clone(), self.outcomes.clone());
-        let under_way = UnderWay::new(&self.waiting);
-        self.writes.spawn(async move {
-            let _under_way = under_way;
-            let end = carry_out(&caller, &write).await;
-            // The receiver is gone when the session has ended; the next session goes by the objects.
-            let Write { id, purpose, decision, .. } = write;
-            let _ = outcomes.send(Outcome { id, purpose, decision, end });
-        });
-    }
-
-    /// Waits for the writes that have been started, `at_most` so long; false when some are abandoned.
-    pub async fn finish(mut self, at_most: Duration) -> bool {
-        let all = async { while self.writes.join_next().await.is_some() {} };
-        timeout(at_most, all).await.is_ok()
-    }
-}
-
-/// Counts a write from its start to its end, also when it is abandoned.
-struct UnderWay(Arc<AtomicUsize>);
-
-impl UnderWay {
-    fn new(count: &Arc<AtomicUsize>) -> Self {
-        count.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(count))
-    }
-}
-
-impl Drop for UnderWay {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-async fn carry_out(caller: &Caller, write: &Write) -> End {
+/// Makes a write.
+pub(super) async fn carry_out(caller: &Caller, write: &Write) -> End {
     for name in &write.disrupted {
         match mark_disrupted(caller, write, name).await {
-            // A pod that is gone needs no mark.
-            Ok(()) | Err(Failure::Gone | Failure::Moved) => {}
+            // A pod that is gone needs no mark, and one that takes none ends without it.
+            Ok(()) | Err(Failure::Gone | Failure::Moved | Failure::Refused(_)) => {}
             Err(failure) => return failed(failure),
         }
     }
@@ -260,28 +48,42 @@ async fn carry_out(caller: &Caller, write: &Write) -> End {
     }
 }
 
-/// Makes the write on one object.
+/// Makes the write on one object. Where the API server refuses a patch for good, smaller ones follow: a user may have
+/// filled the object, so that there is no room left for all that the patch adds.
 async fn single(caller: &Caller, write: &Write) -> End {
-    let (patch, on_status) = match &write.task {
-        Task::Single(Operation::Patch(patch)) => (patch, false),
-        Task::Single(Operation::PatchStatus(patch)) => (patch, true),
+    let (patch, part) = match &write.task {
+        Task::Single(Operation::Patch(patch)) => (patch, None),
+        Task::Single(Operation::PatchStatus(patch)) => (patch, Some("status")),
         Task::Single(Operation::Evict) => return evict(caller, write).await.unwrap_or_else(failed),
         Task::Single(Operation::Delete) => return delete(caller, write).await.unwrap_or_else(failed),
         Task::Impossible(why) => return End::Refused(why.clone()),
         Task::Each(_) => return End::Refused("a pod of a group is not a group".to_owned()),
     };
-    let part = on_status.then_some("status");
-    let made = match &write.resource {
+    let mut made = patched(caller, write, (patch, part)).await;
+    for patch in &write.smaller {
+        let Err(Failure::Refused(message)) = &made else { break };
+        tracing::info!(object = %write.name, namespace = %write.namespace, message, "a smaller patch follows");
+        made = patched(caller, write, (patch, part)).await;
+    }
+    made.unwrap_or_else(failed)
+}
+
+/// Patches the object of a write.
+async fn patched(
+    caller: &Caller,
+    write: &Write,
+    patch: (&json_patch::Patch, Option<&str>),
+) -> Result<End, Failure> {
+    match &write.resource {
         Resource::Custom(kind) => {
             let watched = Watched::of(kind);
             let look =
                 |object: &DynamicObject| Look::Other(Arc::clone(kind), custom(&watched, object, now()));
-            change(caller, write, &watched.resource, (patch, part), look).await
+            change(caller, write, &watched.resource, patch, look).await
         }
-        Resource::Pod => change::<wire::Pod>(caller, write, &(), (patch, part), look_at_pod).await,
-        Resource::Job => change_job(caller, write, (patch, part)).await,
-    };
-    made.unwrap_or_else(failed)
+        Resource::Pod => change::<wire::Pod>(caller, write, &(), patch, look_at_pod).await,
+        Resource::Job => change_job(caller, write, patch).await,
+    }
 }
 
 /// Makes the writes on the pods of one workload. An obstacle to all of them shows with the first, before any
@@ -340,7 +142,9 @@ async fn all_or_none(caller: &Caller, writes: &[Write]) -> End {
 
 fn failed(failure: Failure) -> End {
     match failure {
-        Failure::Refused(message) | Failure::Immutable(message) => End::Refused(message),
+        Failure::Refused(message) | Failure::Immutable(message) | Failure::Unavailable(message) => {
+            End::Refused(message)
+        }
         Failure::NotLeading => End::Abandoned,
         Failure::Gone | Failure::Moved => End::Gone,
     }
