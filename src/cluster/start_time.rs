@@ -37,7 +37,7 @@ pub async fn clear(
             Unstart::Resumed => return Ok(()),
             Unstart::NeverRan => return Err(Failure::Refused(refusal)),
             Unstart::Stopping => {
-                return Err(Failure::Refused("the Job controller has not stopped the Job yet".to_owned()));
+                return Err(Failure::NotNow("the Job controller has not stopped the Job yet".to_owned()));
             }
         };
         let params =
@@ -49,5 +49,5 @@ pub async fn clear(
             Err(failure) => return Err(failure),
         }
     }
-    Err(Failure::Refused("the status of the Job keeps changing".to_owned()))
+    Err(Failure::NotNow("the status of the Job keeps changing".to_owned()))
 }

@@ -128,9 +128,7 @@ impl Twins {
                     Err(Failure::Moved | Failure::Gone) => {}
                     Err(Failure::NotLeading) => return,
                     Err(
-                        Failure::Refused(problem)
-                        | Failure::Immutable(problem)
-                        | Failure::Unavailable(problem),
+                        Failure::Refused(problem) | Failure::Immutable(problem) | Failure::NotNow(problem),
                     ) => {
                         tracing::warn!(
                             ?step,

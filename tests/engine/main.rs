@@ -32,6 +32,7 @@ mod pods;
 mod purity;
 mod quota_reservations;
 mod ready;
+mod refused;
 mod reservations;
 mod room;
 mod run_lengths;

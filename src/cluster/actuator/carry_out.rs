@@ -103,7 +103,7 @@ async fn all_or_none(caller: &Caller, writes: &[Write]) -> End {
                 return End::Moved(Look::Pods(seen));
             }
             End::Gone => {}
-            end @ (End::Refused(_) | End::Abandoned) => return end,
+            end @ (End::Refused(_) | End::NotNow(_) | End::Abandoned) => return end,
         }
     }
     let rest: Vec<&Write> = rest.collect();
@@ -121,7 +121,7 @@ async fn all_or_none(caller: &Caller, writes: &[Write]) -> End {
                 seen.extend(look.pods());
                 "the pod has changed since the decision".to_owned()
             }
-            End::Refused(message) => message,
+            End::Refused(message) | End::NotNow(message) => message,
             End::Abandoned => {
                 abandoned = true;
                 continue;
@@ -135,16 +135,15 @@ async fn all_or_none(caller: &Caller, writes: &[Write]) -> End {
     }
     match left_out {
         _ if abandoned => End::Abandoned,
-        Some(message) => End::Refused(message),
+        Some(message) => End::NotNow(message),
         None => End::Done(Look::Pods(seen)),
     }
 }
 
 fn failed(failure: Failure) -> End {
     match failure {
-        Failure::Refused(message) | Failure::Immutable(message) | Failure::Unavailable(message) => {
-            End::Refused(message)
-        }
+        Failure::Refused(message) | Failure::Immutable(message) => End::Refused(message),
+        Failure::NotNow(message) => End::NotNow(message),
         Failure::NotLeading => End::Abandoned,
         Failure::Gone | Failure::Moved => End::Gone,
     }

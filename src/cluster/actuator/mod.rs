@@ -132,8 +132,10 @@ pub enum End {
     Moved(Look),
     /// The object is gone.
     Gone,
-    /// The API server refused it.
+    /// The API server refused it, and would refuse it again while the object stays as it is.
     Refused(String),
+    /// It was refused for a reason that may pass.
+    NotNow(String),
     /// This process no longer leads, and the end of the write is not known.
     Abandoned,
 }

@@ -64,8 +64,9 @@ pub enum Failure {
     Gone,
     /// The API server refused it, and would refuse it again.
     Refused(String),
-    /// The API server refused it because a webhook of another component does not answer.
-    Unavailable(String),
+    /// It was refused for a reason that may pass while the object stays as it is: a webhook of another component does not
+    /// answer, or a right is missing.
+    NotNow(String),
     /// The API server does not let the pod template of the Job change, at least not now.
     Immutable(String),
     /// This process no longer leads, and the outcome of the change is not known.
@@ -93,7 +94,7 @@ impl<T> Answer<T> {
             Self::Done(_) => "done",
             Self::Failed(Failure::Moved) => "conflict",
             Self::Failed(Failure::Gone) => "gone",
-            Self::Failed(Failure::Refused(_) | Failure::Immutable(_) | Failure::Unavailable(_))
+            Self::Failed(Failure::Refused(_) | Failure::Immutable(_) | Failure::NotNow(_))
             | Self::NotNow(_) => "refused",
             Self::Failed(Failure::NotLeading) | Self::Unknown(_) => "unanswered",
         }
@@ -140,7 +141,7 @@ impl Caller {
             let problem = match answer {
                 Answer::Done(object) => return Ok(object),
                 Answer::Failed(
-                    Failure::Refused(message) | Failure::Immutable(message) | Failure::Unavailable(message),
+                    Failure::Refused(message) | Failure::Immutable(message) | Failure::NotNow(message),
                 ) if doubt_until.is_some_and(|until| Instant::now() < until) => message,
                 Answer::Failed(failure) => return Err(failure),
                 Answer::NotNow(message) => message,
@@ -189,12 +190,18 @@ fn judge<T>(status: &Status, versioned: bool) -> Answer<T> {
         // The API server repeats a conflicting write a few times by itself, then gives up.
         409 | 429 => Answer::NotNow(message),
         // A failing webhook means that nothing is stored, and it may fail for long.
-        500 if message.contains("failed calling webhook") => Answer::Failed(Failure::Unavailable(message)),
+        500 if message.contains("failed calling webhook") => Answer::Failed(Failure::NotNow(message)),
         // Nothing is stored, and the same object is too large every time.
         500 if is_too_large(&message) => Answer::Failed(Failure::Refused(message)),
+        401 | 403 if lacks_right(&message) => Answer::Failed(Failure::NotNow(message)),
         500.. => Answer::Unknown(message),
         _ => Answer::Failed(Failure::Refused(message)),
     }
+}
+
+/// Whether Sluice itself may not do this: its rights are missing, which says nothing about the object.
+fn lacks_right(message: &str) -> bool {
+    message.contains("cannot ") && message.contains(" resource ") || message == "Unauthorized"
 }
 
 /// Whether the API server could not store an object because of its size. It says so with the code of an error of its own.

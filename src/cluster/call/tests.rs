@@ -135,7 +135,7 @@ async fn a_certain_answer_is_taken_at_once() {
         (
             Act::Say(500, "failed calling webhook \"x\": timeout"),
             false,
-            Failure::Unavailable("failed calling webhook \"x\": timeout".into()),
+            Failure::NotNow("failed calling webhook \"x\": timeout".into()),
         ),
         (
             Act::Say(413, "Request entity too large"),

@@ -232,7 +232,7 @@ pub async fn ensure(caller: &Caller, job: Owner<'_>, wanted: &PodGroup) -> Resul
             Next::Wait => {}
         }
         if Instant::now() >= until {
-            return Err(Failure::Refused(format!("PodGroup {} is still being deleted", wanted.name)));
+            return Err(Failure::NotNow(format!("PodGroup {} is still being deleted", wanted.name)));
         }
         may_be_there = true;
         sleep(PAUSE).await;

@@ -43,7 +43,7 @@ impl Session {
                 self.report_ended_pod(&workload, pod, &message);
                 return;
             }
-            End::Refused(problem) => problem,
+            End::Refused(problem) | End::NotNow(problem) => problem,
             End::Abandoned => {
                 self.lost_track = true;
                 "this replica is no longer the leader".to_owned()

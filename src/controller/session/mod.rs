@@ -1,6 +1,7 @@
 //! A session: the engine and the cache, filled from one listing of the cluster, and the writes they cause.
 
 mod ending;
+mod refusals;
 mod reports;
 mod term;
 
@@ -12,6 +13,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use self::ending::Ending;
+use self::refusals::Refusals;
 use super::allowance::Allowance;
 use super::budget_news::BudgetNews;
 use super::decisions::{
@@ -71,6 +73,8 @@ pub struct Session {
     /// The pods that are being ended on nodes that do not answer, with their workload.
     ending: BTreeMap<PodId, Ending>,
     placing: PodPlacement,
+    /// The workloads whose admission the API server refused.
+    refusals: Refusals,
     waiting: Waiting,
     twins: Twins,
     metrics: Arc<Metrics>,
@@ -202,6 +206,7 @@ impl Session {
             return;
         }
         self.twins.follow(&mut self.mirror, now);
+        self.note_changed_objects(now);
         let due = self.placing.run(&self.mirror, dirty, |id| self.decisions.contains_key(id), now);
         for write in due.writes {
             self.actuator.start(write);
@@ -325,7 +330,7 @@ impl Session {
         match end {
             // A superseded decision contributes only the newer object.
             End::Moved(look) if superseded => self.observe(look),
-            End::Gone | End::Refused(_) if superseded => {}
+            End::Gone | End::Refused(_) | End::NotNow(_) if superseded => {}
             End::Done(look) => {
                 let decided = if superseded { None } else { self.decisions.remove(&id) };
                 if let Some(decided) = decided {
@@ -341,13 +346,7 @@ impl Session {
             End::Gone => {
                 self.decisions.remove(&id);
             }
-            End::Refused(message) => {
-                tracing::warn!(workload = %id, ?purpose, message, "the API server refused a write");
-                if purpose == Purpose::Evict {
-                    self.report_blocked_eviction(&id, &message);
-                }
-                self.failed(id, message);
-            }
+            End::Refused(_) | End::NotNow(_) => self.refused(id, purpose, end),
             End::Abandoned => {
                 self.lost_track = true;
                 self.failed(id, "this replica is no longer the leader".into());
@@ -365,7 +364,7 @@ impl Session {
             }
             End::Moved(look) => self.observe(look),
             End::Gone => ended = true,
-            End::Refused(message) => {
+            End::Refused(message) | End::NotNow(message) => {
                 tracing::warn!(workload = %id, ?purpose, message, "the API server refused a write");
             }
             End::Abandoned => self.lost_track = true,
@@ -387,7 +386,7 @@ impl Session {
                 self.placing.ended(pod);
             }
             End::Gone => self.placing.ended(pod),
-            End::Refused(message) => {
+            End::Refused(message) | End::NotNow(message) => {
                 tracing::warn!(%pod, message, "the API server refused to place a pod");
                 self.placing.failed(pod, now());
             }

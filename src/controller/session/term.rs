@@ -13,6 +13,7 @@ use super::super::pod_placement::PodPlacement;
 use super::super::preview::Preview;
 use super::super::retries::Retries;
 use super::super::waiting::Waiting;
+use super::refusals::Refusals;
 use super::reports;
 use super::{Arrival, CHANGES, Session};
 use crate::cluster::actuator::Actuator;
@@ -73,6 +74,7 @@ impl Session {
             releases: Retries::default(),
             ending: [].into(),
             placing: PodPlacement::default(),
+            refusals: Refusals::default(),
             waiting: Waiting::default(),
             budget_news: BudgetNews::default(),
             long_waits: LongWaits::default(),

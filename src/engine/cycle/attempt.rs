@@ -44,8 +44,10 @@ pub fn run(scheduler: &mut Scheduler, id: &WorkloadId, now: Time, plan: &mut Pla
     if smaller_size::admit_smaller(scheduler, id, now, plan) {
         return None;
     }
-    // 4. Preempt, in the first pool where that lets it start.
-    if preempt_in_a_pool(scheduler, &waiting, &mut options, now, plan) {
+    // 4. Preempt, in the first pool where that lets it start; not for a start that the API server refuses.
+    if !scheduler.retries.refused.contains(id)
+        && preempt_in_a_pool(scheduler, &waiting, &mut options, now, plan)
+    {
         return None;
     }
     // 5. Refuse.

@@ -24,6 +24,8 @@ pub fn apply(scheduler: &mut Scheduler, event: Event, now: Time) {
         Event::WriteFailed { workload, message } => {
             return write_failed(scheduler, &workload.clone(), message.clone(), now);
         }
+        Event::AdmissionRefused(id) => return admission_refused(scheduler, id.clone()),
+        Event::ObjectChanged(id) => return object_changed(scheduler, id),
         Event::PodsMisplaced(pods) => return misplaced::note(scheduler, pods.clone()),
         Event::PodsReady(pods) => return pods_ready::note(scheduler, pods),
         Event::PodNotEnded(pod) => return scheduler.retries.ended.failed(pod, now),
@@ -56,6 +58,11 @@ pub fn apply(scheduler: &mut Scheduler, event: Event, now: Time) {
     }
     if let Event::NodeApplied(node) = &event {
         misplaced::clear(scheduler, &node.name.clone());
+    }
+    if let Event::WorkloadApplied(workload) = &event
+        && is_external(scheduler, &event)
+    {
+        scheduler.retries.refused.remove(&workload.id);
     }
     if let Event::PodRemoved(pod) = &event {
         scheduler.retries.ended.gone(pod);
@@ -94,6 +101,7 @@ fn workload_changed(scheduler: &mut Scheduler, id: &WorkloadId, before: Option<&
     let after = scheduler.state.get(id).map(|info| &info.phase);
     if matches!(after, Some(Phase::Running(_) | Phase::Leaving { .. })) && before != after {
         scheduler.retries.failures.remove(id);
+        scheduler.retries.refused.remove(id);
         if std::mem::take(&mut scheduler.cursor.awaits_start) {
             scheduler.cursor.generation += 1;
         }
@@ -101,6 +109,7 @@ fn workload_changed(scheduler: &mut Scheduler, id: &WorkloadId, before: Option<&
     if matches!(after, None | Some(Phase::Finished)) {
         scheduler.nominations.borrowing.remove(id);
         scheduler.nominations.broken.remove(id);
+        scheduler.retries.refused.remove(id);
     }
     scheduler.deadlines.note(&mut scheduler.state, id, before, now);
     scheduler.retries.gangs.note(&scheduler.state, id, before, now);
@@ -186,11 +195,13 @@ fn is_external(scheduler: &Scheduler, event: &Event) -> bool {
         Event::PodRemoved(_)
         | Event::PodNotEnded(_)
         | Event::WriteFailed { .. }
+        | Event::AdmissionRefused(_)
         | Event::PodsReady(_)
         | Event::PastUsage(_)
         | Event::BudgetUsed(_)
         | Event::RunLengths(_) => false,
         Event::WorkloadRemoved(_)
+        | Event::ObjectChanged(_)
         | Event::PodsMisplaced(_)
         | Event::TeamApplied(_)
         | Event::TeamRemoved(_)
@@ -206,7 +217,7 @@ fn is_echo(scheduler: &Scheduler, event: &Event) -> bool {
     match event {
         Event::PodRemoved(pod) => scheduler.state.is_ending(pod),
         Event::PodsReady(_) | Event::PastUsage(_) | Event::BudgetUsed(_) | Event::RunLengths(_) => true,
-        Event::WriteFailed { .. } | Event::PodNotEnded(_) => false,
+        Event::WriteFailed { .. } | Event::AdmissionRefused(_) | Event::PodNotEnded(_) => false,
         _ => !is_external(scheduler, event),
     }
 }
@@ -225,7 +236,9 @@ fn change(event: &Event) -> Change {
         | Event::WorkloadRemoved(id)
         | Event::PodsMisplaced(MisplacedPods { workload: id, .. })
         | Event::PodsReady(PodsReady { workload: id, .. })
-        | Event::WriteFailed { workload: id, .. } => Change::Workload(id.clone()),
+        | Event::WriteFailed { workload: id, .. }
+        | Event::AdmissionRefused(id)
+        | Event::ObjectChanged(id) => Change::Workload(id.clone()),
         Event::PodApplied(Pod { id, .. }) | Event::PodRemoved(id) | Event::PodNotEnded(id) => {
             Change::Pod(id.clone())
         }
@@ -247,6 +260,23 @@ fn write_failed(scheduler: &mut Scheduler, id: &WorkloadId, message: String, now
     // Its eviction did not happen.
     scheduler.nominations.borrowing.values_mut().for_each(|preemptions| _ = preemptions.victims.remove(id));
     scheduler.retries.failed(id, message, now);
+}
+
+/// Notes that an admission is refused until its object changes: until then its workload takes free capacity only.
+fn admission_refused(scheduler: &mut Scheduler, id: WorkloadId) {
+    if scheduler.state.get(&id).is_some_and(|info| info.phase == Phase::Pending) {
+        scheduler.retries.refused.insert(id.clone());
+        scheduler.cursor.generation += 1;
+        requeue::queue_up(scheduler, &id);
+    }
+}
+
+/// Lets a workload preempt again whose admission was refused.
+fn object_changed(scheduler: &mut Scheduler, id: &WorkloadId) {
+    if scheduler.retries.refused.remove(id) {
+        scheduler.cursor.generation += 1;
+        requeue::queue_up(scheduler, id);
+    }
 }
 
 /// Notes whether a change may let blocked workloads start.

@@ -69,6 +69,7 @@ pub fn queue_up(scheduler: &mut Scheduler, id: &WorkloadId) {
         profile: seen(state, &workload.profile),
         pools: workload.pools.clone(),
         evictable: workload.resumable || workload.expendable,
+        refused: scheduler.retries.refused.contains(id),
         time_limit: workload.time_limit,
         user: state.quotas.user_of(info.team, workload.user.as_ref()).map(|(_, user)| user),
     };

@@ -123,7 +123,7 @@ fn stopping(info: &WorkloadInfo) -> String {
 fn waits(scheduler: &Scheduler, info: &WorkloadInfo) -> Option<Verdict> {
     let id = &info.workload.id;
     let nomination = scheduler.nominations.of(id);
-    nomination
+    let verdict = nomination
         .map(|nomination| explain::pending(Reason::WaitingForEviction, nominated(scheduler, nomination)))
         .or_else(|| waits_in_queue(scheduler, id))
         .or_else(|| {
@@ -136,7 +136,19 @@ fn waits(scheduler: &Scheduler, info: &WorkloadInfo) -> Option<Verdict> {
             let message = format!("The write failed {} times: {}", failure.times, failure.message);
             Some(explain::pending(Reason::WriteRefused, message))
         })
-        .or_else(|| Some(explain::pending(Reason::NotYetConsidered, "Asks for no pods.".to_owned())))
+        .or_else(|| Some(explain::pending(Reason::NotYetConsidered, "Asks for no pods.".to_owned())));
+    verdict.map(|verdict| with_refusal(scheduler, id, verdict))
+}
+
+/// The verdict, with the refusal for which nobody is preempted for the workload.
+fn with_refusal(scheduler: &Scheduler, id: &WorkloadId, verdict: Verdict) -> Verdict {
+    let refused = scheduler.retries.refused.contains(id) && verdict.reason != Reason::WriteRefused;
+    let Some(failure) = scheduler.retries.failures.get(id).filter(|_| refused) else { return verdict };
+    let message = format!(
+        "{} Until its object changes it takes free capacity only, because the API server refused its admission: {}",
+        verdict.message, failure.message
+    );
+    Verdict { message, ..verdict }
 }
 
 /// The capacity that a workload waits for, and the evictions for it that the API server refused.

@@ -40,6 +40,8 @@ pub struct ClassKey {
     pub pools: Vec<Name>,
     /// Whether it can be evicted.
     pub evictable: bool,
+    /// Whether its admission is refused until its object changes, so that it preempts nobody.
+    pub refused: bool,
     /// Its longest possible run, which decides where it may backfill.
     pub time_limit: Option<Duration>,
     /// Its user, in a team that orders its users by usage.

@@ -1,6 +1,6 @@
 //! Workloads that pause before they are tried again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::scheduler::ended_pods::EndedPods;
@@ -18,6 +18,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 pub struct Retries {
     /// Workloads with a failed last write.
     pub failures: BTreeMap<WorkloadId, Failure>,
+    /// Workloads whose admission is refused until their object changes. Nobody is preempted for them: the victims would lose
+    /// their work for a start that fails again.
+    pub refused: BTreeSet<WorkloadId>,
     /// Workloads of several pods, which must all become ready in time.
     pub gangs: Gangs,
     /// Workloads with misplaced pods.

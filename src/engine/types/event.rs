@@ -54,6 +54,10 @@ pub enum Event {
         /// The answer of the API server, for the verdict.
         message: String,
     },
+    /// The write that failed last was an admission, which the API server refuses until the object changes.
+    AdmissionRefused(WorkloadId),
+    /// The object of a workload has changed since its admission was refused.
+    ObjectChanged(WorkloadId),
 }
 
 /// The past borrowed usage of a team as its status has it. Fair shares count it, decayed up to the plan, on every replica. An

@@ -68,6 +68,8 @@ impl ClusterState {
             Event::PodRemoved(id) => self.remove_pod(&id),
             Event::PodNotEnded(_)
             | Event::WriteFailed { .. }
+            | Event::AdmissionRefused(_)
+            | Event::ObjectChanged(_)
             | Event::PodsMisplaced(_)
             | Event::PodsReady(_)
             | Event::PastUsage(_)
