@@ -69,7 +69,7 @@ pub struct Metrics {
 }
 
 /// Purposes of a write, a label.
-pub const WRITES: [&str; 13] = [
+pub const WRITES: [&str; 14] = [
     "admit",
     "resize",
     "evict",
@@ -78,6 +78,7 @@ pub const WRITES: [&str; 13] = [
     "release",
     "place",
     "remake",
+    "shorten",
     "disruption",
     "pod_group",
     "twin",

@@ -28,6 +28,9 @@ pub(super) async fn carry_out(caller: &Caller, write: &Write) -> End {
             Err(failure) => return failed(failure),
         }
     }
+    if let Purpose::Shorten { seconds } = write.purpose {
+        return shorten(caller, write, seconds).await.map_or_else(failed, |()| End::Gone);
+    }
     let kubelet_is_gone = match write.purpose {
         Purpose::Remake { lost } => Some(lost),
         Purpose::EndPod => Some(true),
@@ -270,6 +273,18 @@ async fn remake(caller: &Caller, write: &Write, lost: bool) -> Result<(), Failur
     };
     let request = pods.delete(&write.name, &delete).map_err(unsendable)?;
     caller.until_known::<IgnoredAny>(label, true, request).await.map(|_| ())
+}
+
+/// Deletes a pod again that is about to end. The API server takes a shorter grace period, and counts it from the first
+/// deletion.
+async fn shorten(caller: &Caller, write: &Write, seconds: u32) -> Result<(), Failure> {
+    let delete = DeleteParams {
+        grace_period_seconds: Some(seconds),
+        preconditions: Some(Preconditions { uid: Some(write.id.0.to_string()), resource_version: None }),
+        ..DeleteParams::default()
+    };
+    let request = requests::<wire::Pod>(write, &()).delete(&write.name, &delete).map_err(unsendable)?;
+    caller.until_known::<IgnoredAny>(Some(write.purpose.label()), true, request).await.map(|_| ())
 }
 
 /// Marks one pod as disrupted.

@@ -41,6 +41,11 @@ pub enum Purpose {
     Place,
     /// End a pod on a node that does not answer.
     EndPod,
+    /// Shorten the grace period of a pod that was deleted with a longer one than its queue allows.
+    Shorten {
+        /// The seconds it may have, counted from its deletion.
+        seconds: u32,
+    },
     /// Have the Job controller replace a pod.
     Remake {
         /// Whether its node is gone, so that no kubelet can end it.
@@ -59,6 +64,7 @@ impl Purpose {
             Self::Release => "release",
             Self::Place => "place",
             Self::EndPod => "end_pod",
+            Self::Shorten { .. } => "shorten",
             Self::Remake { .. } => "remake",
         }
     }

@@ -7,6 +7,7 @@ use super::super::table::{Step, Table};
 use super::super::target::pod::PodSeen;
 use super::super::target::{JobSeen, Managed};
 use super::fill::{complete, confirm_stop, keep_counted};
+use super::unadmitted::leave_deleted;
 use super::{Mirror, OwnerTable, group_of, workload_event};
 use crate::engine::types::{Event, Name, Observed, Pod, PodId, WorkloadId};
 
@@ -41,7 +42,10 @@ impl Mirror {
                     let parent = parent.map(|owner| Name::from(owner.uid.as_str()));
                     // Its pods may be cached already.
                     let new = matches!(which, OwnerTable::Custom(_)) && before.is_none();
-                    if self.ownership.link(&uid, parent.as_ref()) || new {
+                    let deleted = |managed: Option<&Managed>| managed.is_some_and(|one| one.facts.deleting);
+                    let deleted_now = deleted(seen.and_then(|seen| seen.managed.as_deref()));
+                    let deleted_now = deleted_now && !deleted(before.as_deref());
+                    if self.ownership.link(&uid, parent.as_ref()) || new || deleted_now {
                         self.attribute_again(&uid);
                     }
                     let now = self.makers(which).and_then(|table| table.get(&uid));
@@ -107,6 +111,7 @@ impl Mirror {
                 before.map_or((None, None, None), |before| (before.holds, before.belongs, before.managed));
             if let Some(now) = self.pods.get_mut(&uid) {
                 self.ownership.attribute(now);
+                leave_deleted(&self.jobs, &self.ownership, now);
                 self.profiles.share(now);
                 if let Some(managed) = now.managed.as_deref_mut() {
                     complete(&self.namespaces, &self.classes, self.unlabelled_default, &self.dra, managed);
@@ -142,6 +147,11 @@ impl Mirror {
     ) {
         self.charge_to_team(&uid);
         let now = self.pods.get(&uid);
+        if now.is_some_and(|seen| seen.stretched.is_some() && seen.holds.is_some()) {
+            self.stretched.insert(uid.clone());
+        } else {
+            self.stretched.remove(&uid);
+        }
         let (holds, belongs) =
             (now.and_then(|seen| seen.holds.as_ref()), now.and_then(|seen| seen.belongs.as_ref()));
         let owner_before = held_before.and_then(|pod| pod.workload.as_ref());
@@ -191,6 +201,7 @@ impl Mirror {
             let Some(seen) = self.pods.get_mut(&pod) else { continue };
             let (held, belonged, ready) = (seen.holds.clone(), seen.belongs.clone(), seen.ready);
             self.ownership.attribute(seen);
+            leave_deleted(&self.jobs, &self.ownership, seen);
             self.pod_changed(pod, held.as_ref(), belonged.as_ref(), ready);
         }
     }

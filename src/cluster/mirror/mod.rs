@@ -76,6 +76,8 @@ pub struct Mirror {
     groups: Groups,
     profiles: Profiles,
     replicas: Replicas,
+    /// The pods that were deleted with a longer grace period than their own.
+    stretched: BTreeSet<Name>,
     /// The numbers of ready and succeeded pods of each workload.
     ready_pods: ReadyPods,
     /// Jobs with a change that may affect the places of their pods.

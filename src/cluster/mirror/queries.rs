@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 
@@ -10,7 +11,7 @@ use super::super::events::reference;
 use super::super::fault::unreadable;
 use super::super::reduce::team::{NamespaceSeen, PoolSeen, TeamSeen};
 use super::super::target::Managed;
-use super::super::target::pod::PodSeen;
+use super::super::target::pod::{PodSeen, Stretched};
 use super::Mirror;
 use super::fill::complete;
 use crate::api::priority::Class;
@@ -158,6 +159,29 @@ impl Mirror {
         managed.keep_within(&self.caps);
         complete(&self.namespaces, &self.classes, self.unlabelled_default, &self.dra, &mut managed);
         managed.workload
+    }
+
+    /// The pods of teams that were deleted with a longer grace period than any cap lets them have, with the one they may
+    /// have: that of their queue, or their own where it is longer.
+    pub fn overlong(&self) -> impl Iterator<Item = (&PodSeen, Duration)> {
+        self.stretched.iter().filter_map(|uid| {
+            let seen = self.pods.get(uid)?;
+            let Stretched { given, own } = seen.stretched?;
+            let most = self.longest_grace(seen)?.max(own);
+            (given > most).then_some((seen, most))
+        })
+    }
+
+    /// The longest grace period of a pod: that of the queue of its workload, and without one of any queue of its team.
+    fn longest_grace(&self, seen: &PodSeen) -> Option<Duration> {
+        let membership = self.namespaces.get(&seen.namespace)?.membership.as_ref()?;
+        let graces = self.teams.get(&membership.team).map_or(&[][..], |team| &team.graces);
+        let workload = seen.belongs.as_ref().and_then(|id| self.workload(id));
+        let Some((managed, _)) = workload else {
+            return graces.iter().map(|(_, grace)| *grace).chain([self.caps.grace]).max();
+        };
+        let own = graces.iter().find(|(queue, _)| Some(queue) == managed.workload.queue.as_ref());
+        Some(own.map_or(self.caps.grace, |(_, grace)| *grace))
     }
 
     /// The pods of a pod group, oldest first; empty for other workloads.

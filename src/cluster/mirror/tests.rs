@@ -8,7 +8,7 @@ use crate::cluster::reduce::team::team;
 use crate::cluster::target::job::job;
 use crate::cluster::target::pod::{PodSeen, pod};
 use crate::directory::Membership;
-use crate::engine::types::{SETTLE, Time, Unready, Workload};
+use crate::engine::types::{PodId, Replacement, SETTLE, Time, Unready, Workload};
 
 const RECORD: &str = r#"{"pool":"p","nodes":{"n1":1},"pods":1,"borrowed":false,"at":"2026-11-21T08:00:00Z"}"#;
 const EVICTED: &str = r#"{"at":"2026-11-21T09:00:00Z","for":"b/y","reason":"Reclaimed"}"#;
@@ -108,6 +108,58 @@ fn priority_follows_the_classes() {
     let priority = |mirror: &Mirror| mirror.workload(&id).map(|(managed, _)| managed.workload.priority);
     assert_eq!(priority(&mirror), Some(900), "the twin is not made yet");
     assert!(mirror.names_class("sluice-high") && !mirror.names_class("high"));
+}
+
+#[test]
+fn pods_of_a_deleted_job_that_nothing_ends_are_unadmitted() {
+    let running = json!({"metadata": {"annotations": {"sluice.dev/held": null, "sluice.dev/admission": RECORD}},
+        "spec": {"suspend": false}});
+    let mut deleted = running.clone();
+    deleted["metadata"]["deletionTimestamp"] = json!("2026-11-21T09:00:00Z");
+    deleted["metadata"]["finalizers"] = json!(["example.com/keep"]);
+    let left = |events: Vec<Event>| {
+        events.into_iter().find_map(|event| match event {
+            Event::PodApplied(pod) => Some((pod.workload, pod.unadmitted.map(|facts| facts.replacement))),
+            _ => None,
+        })
+    };
+    let unadmitted = Some((None, Some(Replacement::Held)));
+
+    let mut mirror = labelled();
+    mirror.take(saw_job(1, running));
+    mirror.take(saw_pod(2, "Running"));
+    assert_eq!(left(mirror.take(saw_job(3, deleted.clone()))), unadmitted);
+    let pod = WorkloadId::of_unadmitted(&PodId("pod".into()));
+    assert!(mirror.unadmitted(&pod).is_some(), "it can be evicted");
+
+    let mut mirror = labelled();
+    mirror.take(saw_job(1, deleted));
+    assert_eq!(left(mirror.take(saw_pod(2, "Running"))), unadmitted, "in either order");
+
+    let mut ending = pod_seen(3, "Running");
+    ending.ending = true;
+    let seen = mirror.take(Change::Pod(Seen::Object("pod".into(), ending)));
+    assert_eq!(left(seen).and_then(|(owner, _)| owner), Some(WorkloadId("job".into())), "it ends");
+}
+
+#[test]
+fn a_pod_that_is_deleted_with_a_longer_grace_than_any_cap_is_overlong() {
+    let overlong = |own: u64, given: u64| {
+        let mut mirror = labelled();
+        let object = json!({
+            "metadata": {"name": "p", "namespace": "ns", "uid": "pod", "resourceVersion": "2",
+                "deletionTimestamp": "2026-11-21T09:00:00Z", "deletionGracePeriodSeconds": given},
+            "spec": {"nodeName": "n1", "containers": [], "terminationGracePeriodSeconds": own},
+        });
+        let seen = pod(&serde_json::from_value(object).expect("a pod"));
+        mirror.take(Change::Pod(Seen::Object("pod".into(), seen)));
+        mirror.overlong().map(|(_, most)| most.as_secs()).next()
+    };
+    let cap = Caps::default().grace.as_secs();
+    assert_eq!(overlong(30, 31_536_000), Some(cap));
+    assert_eq!(overlong(30, cap), None, "as long as a workload may ask for");
+    assert_eq!(overlong(2 * cap, 2 * cap), None, "stored before the cap");
+    assert_eq!(overlong(2 * cap, 3 * cap), Some(2 * cap));
 }
 
 #[test]

@@ -4,10 +4,29 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
-use super::super::target::Managed;
+use super::super::ownership::Ownership;
+use super::super::table::Table;
 use super::super::target::pod::{PodSeen, unadmitted};
+use super::super::target::{JobSeen, Managed};
 use super::Mirror;
 use crate::engine::types::{Event, Name, PodId, PodOwner, Replacement, Unadmitted, WorkloadId};
+
+/// Takes a pod from its workload once the object of that is deleted and the pod is not. Such an object no longer follows its
+/// suspension, and where a finalizer keeps it, nothing ends its pods: they run unadmitted.
+pub(super) fn leave_deleted(jobs: &Table<JobSeen>, ownership: &Ownership, pod: &mut PodSeen) {
+    let Some(WorkloadId(owner)) = pod.belongs.as_ref().filter(|_| !pod.ending && pod.managed.is_none())
+    else {
+        return;
+    };
+    let seen = jobs.get(owner).or_else(|| ownership.get(owner));
+    if seen.and_then(|seen| seen.managed.as_deref()).is_some_and(|managed| managed.facts.deleting) {
+        pod.left = true;
+        pod.belongs = None;
+        if let Some(holds) = &mut pod.holds {
+            holds.workload = None;
+        }
+    }
+}
 
 impl Mirror {
     /// Completes what a pod holds with the facts for its charge.
@@ -63,6 +82,8 @@ impl Mirror {
     /// make pods without a gate; every other controller's pods are held.
     fn replacement(&self, seen: &PodSeen) -> Replacement {
         let at_once = match seen.controller.as_deref() {
+            // No controller makes further pods of a deleted object.
+            _ if seen.left => false,
             None => seen.mirrors,
             Some(owner) => {
                 let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);

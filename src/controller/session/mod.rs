@@ -1,7 +1,9 @@
 //! A session: the engine and the cache, filled from one listing of the cluster, and the writes they cause.
 
 mod ending;
+mod overlong;
 mod refusals;
+mod repeated;
 mod reports;
 mod term;
 
@@ -17,8 +19,7 @@ use self::refusals::Refusals;
 use super::allowance::Allowance;
 use super::budget_news::BudgetNews;
 use super::decisions::{
-    Decision, admission_of, carried_out, eviction_of, failure_of, pod_group_of, record, resize_of,
-    still_holds, write_on,
+    Decision, admission_of, carried_out, eviction_of, failure_of, pod_group_of, resize_of, still_holds,
 };
 use super::long_waits::LongWaits;
 use super::pod_groups;
@@ -29,13 +30,12 @@ use super::recorder::Recorder;
 use super::retries::Retries;
 use super::waiting::{Outlets, Waiting};
 use crate::api::record::{Eviction, timestamp};
-use crate::cluster::actuator::{Actuator, End, Look, Outcome, Purpose, Task, Write};
+use crate::cluster::actuator::{Actuator, End, Look, Outcome, Purpose, Write};
 use crate::cluster::catch_up::{Answer, CatchUp};
 use crate::cluster::clock::now;
 use crate::cluster::events::Notices;
 use crate::cluster::mirror::{Change, Mirror};
 use crate::cluster::place;
-use crate::cluster::target::Operation;
 use crate::cluster::twins::Twins;
 use crate::directory::Directory;
 use crate::engine::Engine;
@@ -70,6 +70,8 @@ pub struct Session {
     last_number: u64,
     restores: Retries,
     releases: Retries,
+    /// The pods whose grace period is being shortened.
+    shortenings: Retries,
     /// The pods that are being ended on nodes that do not answer, with their workload.
     ending: BTreeMap<PodId, Ending>,
     placing: PodPlacement,
@@ -196,6 +198,7 @@ impl Session {
         let deadlines =
             [self.restores.next(), self.releases.next(), self.placing.next(), self.waiting.next()];
         let deadlines = deadlines.into_iter().chain([self.long_waits.next(), self.budget_news.next()]);
+        let deadlines = deadlines.chain([self.shortenings.next()]);
         deadlines.chain([self.twins.next(), self.engine.next_deadline()]).flatten().min()
     }
 
@@ -234,6 +237,7 @@ impl Session {
         }
         self.restore(now);
         self.release(now);
+        self.shorten(now);
         let since = *self.leads_since.get_or_insert(now);
         let to = Outlets { notices: &self.notices, metrics: &self.metrics, notifier: &self.notifier, since };
         self.waiting.report(&self.engine, &self.mirror, &to, now);
@@ -318,6 +322,10 @@ impl Session {
             self.finish_retry(id, purpose, end);
             return;
         }
+        if matches!(purpose, Purpose::Shorten { .. }) {
+            self.finish_shortening(&id.0, end);
+            return;
+        }
         if purpose == Purpose::EndPod {
             self.finish_end(&PodId(id.0), end);
             return;
@@ -351,30 +359,6 @@ impl Session {
                 self.lost_track = true;
                 self.failed(id, "this replica is no longer the leader".into());
             }
-        }
-    }
-
-    /// Handles the outcome of a write without a decision. It is retried while it is wanted.
-    fn finish_retry(&mut self, id: WorkloadId, purpose: Purpose, end: End) {
-        let mut ended = false;
-        match end {
-            End::Done(look) => {
-                ended = true;
-                self.observe(look);
-            }
-            End::Moved(look) => self.observe(look),
-            End::Gone => ended = true,
-            End::Refused(message) | End::NotNow(message) => {
-                tracing::warn!(workload = %id, ?purpose, message, "the API server refused a write");
-            }
-            End::Abandoned => self.lost_track = true,
-        }
-        let retries = if purpose == Purpose::Restore { &mut self.restores } else { &mut self.releases };
-        // The write may have left out some pods of a group.
-        if ended && self.mirror.still_gated(&id).next().is_none() {
-            retries.ended(&id);
-        } else {
-            retries.failed(&id, now());
         }
     }
 
@@ -424,32 +408,6 @@ impl Session {
             self.write(&id, now());
         } else {
             self.failed(id, "the object has changed since the decision".into());
-        }
-    }
-
-    /// Restores the pod templates of stopped Jobs without pods.
-    fn restore(&mut self, now: Time) {
-        let wanted = self.mirror.restorable(now).filter(|id| !self.decisions.contains_key(*id)).collect();
-        for id in self.restores.due(&wanted, now) {
-            let Some((managed, version)) = self.mirror.workload(&id) else { continue };
-            let task = Task::Single(Operation::Patch(managed.restore(version)));
-            let write = write_on(managed, Purpose::Restore, task, String::new());
-            self.actuator.start(write);
-            self.restores.started(id);
-        }
-    }
-
-    /// Ungates the remaining pods of admitted groups: a write was refused, or the previous leader ended before its
-    /// last write.
-    fn release(&mut self, now: Time) {
-        let all = self.mirror.partly_admitted();
-        let wanted = all.filter(|id| !self.decisions.contains_key(*id)).collect();
-        for id in self.releases.due(&wanted, now) {
-            let Some((managed, _)) = self.mirror.workload(&id) else { continue };
-            let Some(record) = record(managed) else { continue };
-            let still_gated: Vec<pod_groups::Member<'_>> = self.mirror.still_gated(&id).collect();
-            self.actuator.start(pod_groups::release_of(managed, &still_gated, &record));
-            self.releases.started(id);
         }
     }
 

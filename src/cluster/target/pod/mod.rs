@@ -1,6 +1,7 @@
 //! A pod: the resources it holds, the workload it is by itself, and the patches on it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::ObjectMeta;
@@ -63,6 +64,10 @@ pub struct PodSeen {
     pub ending: bool,
     /// Whether it needs no device in a workload that does: the requests of such pods are part of the others'.
     pub rides_along: bool,
+    /// Whether its workload is deleted while nothing ends the pod: a finalizer keeps the object of the workload.
+    pub left: bool,
+    /// The grace period it was deleted with and its own, where the first is longer.
+    pub stretched: Option<Stretched>,
     /// The owner that controls it.
     pub controller: Option<Box<OwnerReference>>,
     /// The workload it belongs to while it has not ended.
@@ -81,6 +86,15 @@ pub struct PodSeen {
     pub claims: Option<Box<Claims>>,
     /// How it reaches its node, if it is a Job's and has not ended.
     pub way: Option<Box<Way>>,
+}
+
+/// The grace period of a pod that was deleted with a longer one than its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stretched {
+    /// The one it was deleted with.
+    pub given: Duration,
+    /// Its own.
+    pub own: Duration,
 }
 
 /// How a pod of a Job reaches its node.
@@ -143,6 +157,8 @@ pub fn pod(pod: &wire::Pod) -> PodSeen {
         mirrors: annotation(&pod.metadata, MIRROR).is_some(),
         ending: pod.metadata.deletion_timestamp.is_some(),
         rides_along: false,
+        left: false,
+        stretched: stretched(pod),
         controller: controller(&pod.metadata).cloned().map(Box::new),
         belongs: workload.clone().filter(|_| counts),
         holds: counts.then(|| Pod {
@@ -234,6 +250,13 @@ fn way(pod: &wire::Pod) -> Option<Box<Way>> {
         ending: pod.metadata.deletion_timestamp.is_some(),
         gates,
     }))
+}
+
+fn stretched(pod: &wire::Pod) -> Option<Stretched> {
+    let given = pod.metadata.deletion_grace_period_seconds?;
+    let given = Duration::from_secs(u64::try_from(given).ok()?);
+    let own = grace(&pod.spec);
+    (given > own && !ended(pod)).then_some(Stretched { given, own })
 }
 
 fn ended(pod: &wire::Pod) -> bool {
