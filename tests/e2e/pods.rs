@@ -114,7 +114,7 @@ spec: {minAvailable: 1, selector: {matchLabels: {app: lent}}}
         let note = event_note(world, "a", "lent", "EvictionBlocked").await?;
         ensure!(note.contains("disruption budget keep needs 1 healthy pods and has 1"), "{note}");
         let waits = explained(world, "b", "owner", "WaitingForEviction").await?;
-        ensure!(waits.contains("The eviction of a/lent was refused"), "{waits}");
+        ensure!(waits.contains("The API server refused the eviction of a/lent"), "{waits}");
         let stays = |view: &View| match find(view, "a", "lent")? {
             pod if pod.running() => Ok(()),
             pod => Err(format!("{pod:?}")),

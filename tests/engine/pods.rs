@@ -193,7 +193,7 @@ fn a_refused_eviction_is_in_the_verdict_of_its_preemptor() {
     let message = "a budget allows no disruption".to_owned();
     engine.apply(Event::WriteFailed { workload: borrower.id.clone(), message }, Time(1001));
     assert!(engine.plan(Time(1001)).actions.is_empty(), "the eviction pauses");
-    let sentence = "The eviction of a/borrower was refused: a budget allows no disruption";
+    let sentence = "The API server refused the eviction of a/borrower; it is tried again.";
     let reports_refusal = |engine: &Engine| {
         let verdict = engine.verdict(&id("b/owner")).expect("a verdict");
         assert_eq!(verdict.reason, Reason::WaitingForEviction);

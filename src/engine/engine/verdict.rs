@@ -124,7 +124,9 @@ fn waits(scheduler: &Scheduler, info: &WorkloadInfo) -> Option<Verdict> {
     let id = &info.workload.id;
     let nomination = scheduler.nominations.of(id);
     let verdict = nomination
-        .map(|nomination| explain::pending(Reason::WaitingForEviction, nominated(scheduler, nomination)))
+        .map(|nomination| {
+            explain::pending(Reason::WaitingForEviction, nominated(scheduler, info, nomination))
+        })
         .or_else(|| waits_in_queue(scheduler, id))
         .or_else(|| {
             let rest = scheduler.retries.gangs.rest(id)?;
@@ -151,12 +153,18 @@ fn with_refusal(scheduler: &Scheduler, id: &WorkloadId, verdict: Verdict) -> Ver
     Verdict { message, ..verdict }
 }
 
-/// The capacity that a workload waits for, and the evictions for it that the API server refused.
-fn nominated(scheduler: &Scheduler, nomination: &Nomination) -> String {
+/// The capacity that a workload waits for, and the evictions for it that the API server refused. What the API server says
+/// may name objects of the victim's namespace, so it is told in that namespace only.
+fn nominated(scheduler: &Scheduler, info: &WorkloadInfo, nomination: &Nomination) -> String {
     let refused = nomination.victims().filter_map(|id| {
         let failure = scheduler.retries.failures.get(id)?;
         let victim = explain::label(&scheduler.state, id);
-        Some(format!(" The eviction of {victim} was refused: {}", failure.message))
+        let namespace = scheduler.state.get(id).map(|victim| &victim.workload.namespace);
+        Some(if namespace == Some(&info.workload.namespace) {
+            format!(" The eviction of {victim} was refused: {}", failure.message)
+        } else {
+            format!(" The API server refused the eviction of {victim}; it is tried again.")
+        })
     });
     std::iter::once(nomination.message.clone()).chain(refused).collect()
 }
