@@ -242,11 +242,10 @@ async fn look_after_end(caller: &Caller, write: &Write, pod: &Name) -> Result<En
     }
 }
 
-/// Deletes a pod that was never admitted, and reads it afterwards.
+/// Deletes a pod and reads it afterwards. No disruption budget keeps one that was never admitted, or that a budget has kept
+/// for as long as a grace period may last.
 async fn delete(caller: &Caller, write: &Write) -> Result<End, Failure> {
-    let Some(PodId(uid)) = write.id.unadmitted_pod() else {
-        return Err(Failure::Refused("only a pod that was never admitted is deleted".to_owned()));
-    };
+    let uid = write.id.unadmitted_pod().map_or_else(|| write.id.0.clone(), |PodId(uid)| uid);
     let object = requests::<wire::Pod>(write, &());
     let preconditions = Some(Preconditions { uid: Some(uid.to_string()), resource_version: None });
     let parameters = DeleteParams { preconditions, ..DeleteParams::default() };

@@ -180,8 +180,15 @@ impl Mirror {
         let Some((managed, _)) = workload else {
             return graces.iter().map(|(_, grace)| *grace).chain([self.caps.grace]).max();
         };
-        let own = graces.iter().find(|(queue, _)| Some(queue) == managed.workload.queue.as_ref());
-        Some(own.map_or(self.caps.grace, |(_, grace)| *grace))
+        Some(self.grace_cap(&managed.workload))
+    }
+
+    /// The longest grace period that the queue of a workload lets its pods have.
+    #[must_use]
+    pub fn grace_cap(&self, workload: &Workload) -> Duration {
+        let graces = self.teams.get(&workload.team).map_or(&[][..], |team| &team.graces);
+        let own = graces.iter().find(|(queue, _)| Some(queue) == workload.queue.as_ref());
+        own.map_or(self.caps.grace, |(_, grace)| *grace)
     }
 
     /// The pods of a pod group, oldest first; empty for other workloads.

@@ -152,7 +152,7 @@ pub enum Operation {
     PatchStatus(Patch),
     /// A request to the Eviction API, which a disruption budget may refuse.
     Evict,
-    /// The deletion of a pod that was never admitted; no budget of its user keeps it.
+    /// The deletion of a pod; no budget of its user keeps it.
     Delete,
 }
 

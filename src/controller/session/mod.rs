@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use self::ending::Ending;
-use self::refusals::Refusals;
+use self::refusals::{Kept, Refusals};
 use super::allowance::Allowance;
 use super::budget_news::BudgetNews;
 use super::decisions::{
@@ -77,6 +77,8 @@ pub struct Session {
     placing: PodPlacement,
     /// The workloads whose admission the API server refused.
     refusals: Refusals,
+    /// The workloads whose eviction is refused, since when.
+    kept: BTreeMap<WorkloadId, Kept>,
     waiting: Waiting,
     twins: Twins,
     metrics: Arc<Metrics>,
@@ -293,6 +295,9 @@ impl Session {
             }
         };
         write.decision = decided.number;
+        if write.purpose == Purpose::Evict {
+            self.end_in_time(&mut write, &managed.workload, now);
+        }
         self.actuator.start(write);
     }
 

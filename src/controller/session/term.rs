@@ -76,6 +76,7 @@ impl Session {
             ending: [].into(),
             placing: PodPlacement::default(),
             refusals: Refusals::default(),
+            kept: [].into(),
             waiting: Waiting::default(),
             budget_news: BudgetNews::default(),
             long_waits: LongWaits::default(),
