@@ -162,6 +162,11 @@ fn refuse(
         known.unwrap_or_else(|| refusal::in_pool(state, &waiting, *pool, nodes))
     };
     let verdicts: Vec<Verdict> = pools.iter().map(verdict).collect();
-    reserve::note_refusal(scheduler, waiting, &pools, &verdicts, now);
+    // Nothing is reserved for a start that the API server refuses: others of its team would wait for it in vain.
+    if scheduler.retries.refused.contains(&waiting.id) {
+        reserve::release(scheduler, &waiting.id);
+    } else {
+        reserve::note_refusal(scheduler, waiting, &pools, &verdicts, now);
+    }
     refusal::across_pools(verdicts, names)
 }
