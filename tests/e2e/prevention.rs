@@ -352,8 +352,11 @@ async fn routes_around_the_quota_are_refused_and_everyday_use_passes() {
         operators_make_children_of_workloads_alone(world).await?;
         orphans_are_warned_of(world).await?;
         everyday_use(world).await?;
+        let running = Running::start(world).await?;
+        running.keeps_its_terms(world).await?;
         world.replicas.clear();
-        assert_refusals(world, false).await
+        assert_refusals(world, false).await?;
+        running.keeps_its_terms(world).await
     })
     .await;
 }
@@ -416,6 +419,39 @@ async fn running_pods_stay_with_their_job(world: &World) -> Result<()> {
     // The same manifest can be applied again.
     alice.apply(&manifest).await?;
     Ok(())
+}
+
+/// A Job, a pod and an object of a custom kind that run, named `kept`.
+struct Running;
+
+impl Running {
+    async fn start(world: &World) -> Result<Self> {
+        let mut kept = [job(template(1)), pod(template(1)), training(json!({}))];
+        for object in &mut kept {
+            object["metadata"]["name"] = "kept".into();
+            create(world, "alice", object).await?;
+        }
+        running(world, "a", 2).await?;
+        eventually("the PyTorchJob is admitted", patience(), async || {
+            let training = get(world, &["pytorchjob", "kept"]).await.map_err(|error| error.to_string())?;
+            let admitted = training["metadata"]["annotations"][names::ADMISSION].is_string();
+            if admitted { Ok(()) } else { Err(training.to_string()) }
+        })
+        .await?;
+        Ok(Self)
+    }
+
+    /// With the webhook, and without it.
+    async fn keeps_its_terms(&self, world: &World) -> Result<()> {
+        for kept in ["pod/kept", "job/kept", "pytorchjob/kept"] {
+            const QUEUE: &str = "label sluice.dev/queue can be changed only while the";
+            for queue in ["sluice.dev/queue=another", "sluice.dev/queue-"] {
+                refused(world, &["label", kept, queue, "--overwrite"], QUEUE).await?;
+            }
+            passes(world, &["label", kept, "mine=yes", "--overwrite"]).await?;
+        }
+        Ok(())
+    }
 }
 
 async fn growth_is_refused(world: &World) -> Result<()> {

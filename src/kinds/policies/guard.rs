@@ -20,6 +20,7 @@ pub fn guard(kinds: &Kinds, kind: &Kind) -> [Value; 2] {
     let same = |key: &str| format!("variables.old[?'{key}'] == variables.new[?'{key}']");
     let kept = own.iter().chain([&names::USER]).map(|key| same(key)).collect::<Vec<_>>().join(" && ");
     let (held, user, team) = (names::HELD, names::USER, names::TEAM);
+    let (admission, queue) = (names::ADMISSION, names::QUEUE);
     let unchanged: Vec<String> = kind
         .described_in()
         .iter()
@@ -71,6 +72,14 @@ pub fn guard(kinds: &Kinds, kind: &Kind) -> [Value; 2] {
                 "!variables.team.hasValue() || variables.team == object.metadata.?labels.orValue({{}})[?'{team}']"
             ),
             format!("The label {team} is written by Sluice alone; leave it as it is."),
+        ),
+        // The queue says whether the object may be evicted, and for whom. On create `old` has no record.
+        forbid(
+            format!(
+                "!('{admission}' in variables.old) || {CREATE} || \
+                 object.metadata.?labels.orValue({{}})[?'{queue}'] == oldObject.metadata.?labels.orValue({{}})[?'{queue}']"
+            ),
+            format!("The label {queue} can be changed only while the {name} waits."),
         ),
         forbid(
             "variables.suspendedBefore || variables.suspended || variables.unchanged",
