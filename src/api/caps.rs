@@ -20,6 +20,14 @@ const MOST_POOLS: u64 = 64;
 /// The most bytes of affinity in a template: an admission keeps the user's affinity in an annotation, and the API server
 /// accepts 256 KiB of annotations.
 const MOST_AFFINITY_BYTES: u64 = 64 << 10;
+/// The most bytes of annotations, with the affinity that an admission keeps in one. The rest of the 256 KiB that the API
+/// server accepts is for the records of admissions and evictions: without room for them a workload could be neither
+/// admitted nor evicted. The policies in the API server have the same number.
+const MOST_NOTES: u64 = 192 << 10;
+/// The most labels, as in the policies.
+const MOST_LABELS: u64 = 256;
+/// The most bytes of an object. The API server stores 1.5 MiB, and an admission adds some 200 KiB.
+const MOST_BYTES: u64 = 1 << 20;
 /// The most required affinity, anti-affinity and spread terms between pods in a template.
 pub const MOST_POD_TERMS: usize = 32;
 /// The most requirements, values and namespaces in these terms; of a pod's labels as many are kept.
@@ -86,6 +94,12 @@ pub struct Counts {
     pub pools: u64,
     /// JSON values in its spec, where all of it is kept.
     pub values: u64,
+    /// Bytes of its annotations without the records of Sluice, and of the affinity that an admission replaces.
+    pub notes: u64,
+    /// Labels.
+    pub labels: u64,
+    /// Bytes of its spec and metadata. Not counted in what is stored.
+    pub bytes: u64,
     /// The termination grace period in seconds.
     pub grace: u64,
     /// Whether its pods have a GPU fraction and request nothing for it.
@@ -108,6 +122,9 @@ impl Counts {
             templates: self.templates.max(other.templates),
             pools: self.pools.max(other.pools),
             values: self.values.max(other.values),
+            notes: self.notes.max(other.notes),
+            labels: self.labels.max(other.labels),
+            bytes: self.bytes.max(other.bytes),
             grace: self.grace.max(other.grace),
             plain_fraction: self.plain_fraction || other.plain_fraction,
         }
@@ -161,7 +178,7 @@ impl Caps {
         pairs.find(|(then, now)| over(then, now)).map(|(_, now)| now.sentence())
     }
 
-    fn measures(&self, counts: &Counts) -> [Measure; 11] {
+    fn measures(&self, counts: &Counts) -> [Measure; 14] {
         let of = |count, cap, what, cap_of| Measure { count, cap, what, cap_of };
         let terms = u64::from(self.terms);
         [
@@ -191,6 +208,9 @@ impl Caps {
             of(counts.templates, MOST_TEMPLATES, "pod templates", "one object"),
             of(counts.pools, MOST_POOLS, "pools", "one workload"),
             of(counts.values, MOST_VALUES, "values in its spec", "one object of a custom kind"),
+            of(counts.notes, MOST_NOTES, "bytes of annotations and affinity", "one object"),
+            of(counts.labels, MOST_LABELS, "labels", "one object"),
+            of(counts.bytes, MOST_BYTES, "bytes of spec and metadata", "one object"),
         ]
     }
 }
@@ -214,6 +234,9 @@ mod tests {
             templates: 256,
             pools: 64,
             values: 20_000,
+            notes: 196_608,
+            labels: 256,
+            bytes: 1_048_576,
             grace: 600,
             plain_fraction: false,
         };
@@ -254,6 +277,15 @@ mod tests {
             (
                 Counts { values: 20_001, ..at },
                 "it has 20001 values in its spec, more than the 20000 of one object of a custom kind",
+            ),
+            (
+                Counts { notes: 196_609, ..at },
+                "it has 196609 bytes of annotations and affinity, more than the 196608 of one object",
+            ),
+            (Counts { labels: 257, ..at }, "it has 257 labels, more than the 256 of one object"),
+            (
+                Counts { bytes: 1_048_577, ..at },
+                "it has 1048577 bytes of spec and metadata, more than the 1048576 of one object",
             ),
         ] {
             assert_eq!(caps.exceeded(&over).as_deref(), Some(expected));

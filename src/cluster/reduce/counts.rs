@@ -1,7 +1,8 @@
 //! How much of everything that is capped a pod template has. Counting copies nothing.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
 use super::super::wire::{PodSpec, Resources};
@@ -16,7 +17,7 @@ pub fn counts(spec: &PodSpec, affinity: Option<&Value>) -> Counts {
     let terms = affinity.and_then(|affinity| affinity.pointer(REQUIRED_TERMS)).and_then(Value::as_array);
     let terms = terms.map(Vec::as_slice).unwrap_or_default();
     let requirements: usize = terms.iter().map(requirements).sum();
-    let selectors = spec.node_selector.as_ref().map_or(0, std::collections::BTreeMap::len);
+    let selectors = spec.node_selector.as_ref().map_or(0, BTreeMap::len);
     let tolerations = spec.tolerations.as_ref().map_or(0, Vec::len);
     let between: Vec<&Value> = constraints(spec, affinity).collect();
     let pod_rules: usize = between.iter().map(|term| rules(term)).sum();
@@ -64,8 +65,29 @@ fn resources(spec: &PodSpec) -> u64 {
     (names.len() + spec.resource_claims.as_ref().map_or(0, Vec::len)) as u64
 }
 
+/// The bytes of annotations that are not records of Sluice. The user's affinity that an admission keeps is none of them: it
+/// is counted where it is written.
+#[must_use]
+pub fn notes<'a>(annotations: impl IntoIterator<Item = (&'a str, &'a str)>) -> u64 {
+    let records = [names::ADMISSION, names::EVICTION, names::USER_AFFINITY];
+    let own = annotations.into_iter().filter(|(key, _)| !records.contains(key));
+    own.map(|(key, value)| (key.len() + value.len()) as u64).sum()
+}
+
+/// The counts of a stored object's metadata. `affinity` is the length of what an admission keeps in an annotation.
+#[must_use]
+pub fn with_metadata(counts: Counts, metadata: &ObjectMeta, affinity: u64) -> Counts {
+    let annotations = metadata.annotations.iter().flatten();
+    Counts {
+        notes: affinity + notes(annotations.map(|(key, value)| (key.as_str(), value.as_str()))),
+        labels: metadata.labels.as_ref().map_or(0, BTreeMap::len) as u64,
+        ..counts
+    }
+}
+
 /// The length of a value as text.
-fn bytes(value: &Value) -> u64 {
+#[must_use]
+pub fn bytes(value: &Value) -> u64 {
     struct Count(u64);
     impl std::io::Write for Count {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {

@@ -68,16 +68,14 @@ pub fn guard(kinds: &Kinds, kind: &Kind) -> [Value; 2] {
             format!("The annotation {held} is written by Sluice alone; leave it as it is."),
         ),
         forbid(
-            format!(
-                "!variables.team.hasValue() || variables.team == object.metadata.?labels.orValue({{}})[?'{team}']"
-            ),
+            format!("!variables.team.hasValue() || variables.team == variables.labels[?'{team}']"),
             format!("The label {team} is written by Sluice alone; leave it as it is."),
         ),
         // The queue says whether the object may be evicted, and for whom. On create `old` has no record.
         forbid(
             format!(
                 "!('{admission}' in variables.old) || {CREATE} || \
-                 object.metadata.?labels.orValue({{}})[?'{queue}'] == oldObject.metadata.?labels.orValue({{}})[?'{queue}']"
+                 variables.labels[?'{queue}'] == variables.labelsBefore[?'{queue}']"
             ),
             format!("The label {queue} can be changed only while the {name} waits."),
         ),
@@ -116,6 +114,7 @@ pub fn guard(kinds: &Kinds, kind: &Kind) -> [Value; 2] {
             elastic(name, &at.dotted()),
         )
     }));
+    validations.extend(of_metadata());
     validations.extend(of_templates());
     let templates: Vec<String> = kind.roles.iter().filter_map(templates).collect();
     let templates = if templates.is_empty() { "[]".to_owned() } else { templates.join(" + ") };
@@ -131,10 +130,18 @@ pub fn guard(kinds: &Kinds, kind: &Kind) -> [Value; 2] {
         "variables": [
             {"name": "new", "expression": "object.metadata.?annotations.orValue({})"},
             {"name": "old", "expression": format!("{CREATE} ? variables.new : oldObject.metadata.?annotations.orValue({{}})")},
+            {"name": "ownNotes", "expression": bytes_of_notes("new")},
+            {"name": "ownNotesBefore", "expression": bytes_of_notes("old")},
+            {"name": "labels", "expression": "object.metadata.?labels.orValue({})"},
+            {"name": "labelsBefore", "expression": before("labels", "{}")},
+            {"name": "finalizers", "expression": "object.metadata.?finalizers.orValue([])"},
+            {"name": "finalizersBefore", "expression": before("finalizers", "[]")},
+            {"name": "owners", "expression": "object.metadata.?ownerReferences.orValue([])"},
+            {"name": "ownersBefore", "expression": before("ownerReferences", "[]")},
             {"name": "suspended", "expression": format!("{}.orValue(false) == true", optional("object", &kind.suspend))},
             {"name": "suspendedBefore",
              "expression": format!("{CREATE} || {}.orValue(false) == true", optional("oldObject", &kind.suspend))},
-            {"name": "team", "expression": format!("{CREATE} ? optional.none() : oldObject.metadata.?labels.orValue({{}})[?'{team}']")},
+            {"name": "team", "expression": format!("variables.labelsBefore[?'{team}']")},
             {"name": "ofOperator", "expression": of_operator(kinds, "object")},
             {"name": "child", "expression": format!("!({CREATE}) && {}", has_parent(kinds, "oldObject"))},
             {"name": "unchanged", "expression": format!("!({CREATE}) && {}", unchanged.join(" && "))},
@@ -165,6 +172,51 @@ fn templates(role: &Role) -> Option<String> {
     let each = format!("{}.orValue(dyn([]))", optional("object", role.each.as_ref()?));
     let one = optional("r", template);
     Some(format!("(type({each}) == map ? {each}.map(k, {each}[k]) : {each}).map(r, {one}).{some}"))
+}
+
+/// A part of the metadata that was stored before, or nothing.
+fn before(field: &str, nothing: &str) -> String {
+    format!("{CREATE} ? {nothing} : oldObject.metadata.?{field}.orValue({nothing})")
+}
+
+/// The bytes of annotations, without the two that Sluice writes at each admission and eviction.
+fn bytes_of_notes(which: &str) -> String {
+    format!(
+        "variables.{which}.map(k, !(k in ['{}', '{}']), size(bytes(k)) + size(bytes(variables.{which}[k]))).sum()",
+        names::ADMISSION,
+        names::EVICTION
+    )
+}
+
+/// The caps on metadata. What Sluice adds must fit: the API server stores 256 KiB of annotations, and 1.5 MiB in all. What
+/// stands above a cap already may become less.
+fn of_metadata() -> Vec<Value> {
+    let fewer = |what: &str| format!("variables.{what}.all(one, one in variables.{what}Before)");
+    vec![
+        forbid(
+            format!(
+                "({CREATE} ? variables.ofOperator : variables.new == variables.old) || (size(variables.new) <= 256 ? \
+                 (variables.ownNotes <= 196608 || (!({CREATE}) && size(variables.old) <= 256 && \
+                 variables.ownNotes <= variables.ownNotesBefore)) : \
+                 (!({CREATE}) && variables.new.all(k, variables.old[?k] == optional.of(variables.new[k]))))"
+            ),
+            "The annotations may be at most 256, and 192 KiB in all, in a team's namespace, because Sluice adds its \
+             own; leave some out.",
+        ),
+        forbid(
+            format!(
+                "({CREATE} && variables.ofOperator) || ((size(variables.labels) <= 256 || \
+                 variables.labels == variables.labelsBefore || \
+                 variables.labels.all(k, variables.labelsBefore[?k] == optional.of(variables.labels[k]))) && \
+                 (size(variables.finalizers) <= 32 || {}) && (size(variables.owners) <= 32 && variables.owners.all(o, \
+                 size(o.apiVersion) + size(o.kind) + size(o.name) + size(o.uid) <= 1024) || {}))",
+                fewer("finalizers"),
+                fewer("owners")
+            ),
+            "An object may have at most 256 labels, 32 finalizers and 32 owners with short names in a team's \
+             namespace, because Sluice must still be able to write to it.",
+        ),
+    ]
 }
 
 /// The rules for the pod templates: the pods start without a review of their own.

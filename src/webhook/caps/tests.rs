@@ -156,3 +156,67 @@ async fn roles_are_counted_together() {
     let answer = ask(asked(3000)).await;
     assert!(answer.message.contains("it has 9000000 required node affinity terms"), "{}", answer.message);
 }
+
+/// Changes to the metadata of an object.
+fn marked(mut object: Value, metadata: Value) -> Value {
+    json_patch::merge(&mut object["metadata"], &metadata);
+    object
+}
+
+fn labels(many: usize) -> Value {
+    json!({"labels": (0..many).map(|index| (format!("l{index}"), "".into())).collect::<serde_json::Map<_, _>>()})
+}
+
+fn note(bytes: usize) -> Value {
+    json!({"annotations": {"n": "x".repeat(bytes)}})
+}
+
+#[tokio::test]
+async fn metadata_leaves_room_for_what_sluice_adds() {
+    let affinity = 60 << 10;
+    let large = json!({"containers": [{"name": "m", "args": ["x".repeat(1 << 20)]}]});
+    let preferred = json!({"affinity": {"nodeAffinity": {"x": "x".repeat(affinity)}}});
+    for (make, group) in [(job as fn(Value) -> Value, "batch"), (pod, "")] {
+        for (object, cap) in [
+            (marked(make(json!({})), note(196_000)), None),
+            (marked(make(json!({})), labels(200)), None),
+            (marked(make(json!({})), note(196_609)), Some("196608 of one object")),
+            (marked(make(json!({})), labels(257)), Some("labels, more than the 256 of one object")),
+            (make(large.clone()), Some("bytes of spec and metadata, more than the 1048576 of one object")),
+        ] {
+            let answer = ask(Ask { group, ..Ask::create(object) }).await;
+            assert_eq!(answer.allowed, cap.is_none(), "{}", answer.message);
+            assert!(answer.message.ends_with(cap.unwrap_or_default()), "{}", answer.message);
+        }
+    }
+    // The admission of a Job keeps its affinity in an annotation.
+    for (bytes, allowed) in [(130_000, true), (140_000, false)] {
+        let answer = ask(Ask::create(marked(job(preferred.clone()), note(bytes)))).await;
+        assert_eq!(answer.allowed, allowed, "{}", answer.message);
+    }
+}
+
+#[tokio::test]
+async fn metadata_above_a_cap_may_become_less() {
+    let running = |metadata: Value| {
+        let mut job = marked(job(json!({})), json!({"labels": {"sluice.dev/team": "vision"}}));
+        job["spec"]["suspend"] = false.into();
+        let record = json!({"annotations": {"sluice.dev/admission": "x".repeat(100_000)}});
+        marked(marked(job, record), metadata)
+    };
+    let mut many = labels(300);
+    many["annotations"] = json!({"a": "b"});
+    for (before, now, allowed) in [
+        // The record is no part of it.
+        (note(10), note(190_000), true),
+        (note(10), note(197_000), false),
+        (note(200_000), note(199_000), true),
+        (note(200_000), note(201_000), false),
+        (note(200_000), marked(json!({"metadata": note(200_000)}), labels(5))["metadata"].clone(), true),
+        (labels(10), labels(300), false),
+        (labels(300), many, true),
+    ] {
+        let answer = ask(Ask { path: "/validate", ..Ask::update(running(before), running(now)) }).await;
+        assert_eq!(answer.allowed, allowed, "{}", answer.message);
+    }
+}

@@ -251,3 +251,21 @@ proptest! {
         prop_assert!(size(&managed) < 20_000 + 20 * written);
     }
 }
+
+#[test]
+fn a_stored_workload_without_room_for_its_record_waits() {
+    let noted = |bytes: usize, affinity: usize| {
+        let spec = json!({"containers": [], "affinity": {"nodeAffinity": {"x": "x".repeat(affinity)}}});
+        let mut object = job_of(spec);
+        object["metadata"]["annotations"]["n"] = "x".repeat(bytes).into();
+        reason(&read_job(object))
+    };
+    assert_eq!(noted(130_000, 60_000), None);
+    for (bytes, affinity) in [(196_700, 10), (140_000, 60_000)] {
+        let why = noted(bytes, affinity).expect("it waits");
+        assert!(
+            why.contains("bytes of annotations and affinity, more than the 196608 of one object"),
+            "{why}"
+        );
+    }
+}

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use self::roles::{Gang, gang};
 use super::super::patch::{add_at, annotate, hold, json, unannotate};
 use super::super::reduce::claims::Claims;
-use super::super::reduce::counts::values;
+use super::super::reduce::counts::{values, with_metadata};
 use super::super::reduce::{annotation, controller, label, uid, version};
 use super::marks::{Marks, Requests, Stage};
 use super::{Facts, Failure, JobSeen, Managed, Suspension, Target};
@@ -83,6 +83,7 @@ fn managed(kind: &Arc<Kind>, object: &DynamicObject, now: Time) -> Option<Box<Ma
     let common = Requests::read(metadata, deadline).workload(kind_of(kind), metadata, state);
     let claims = Claims::of_template(&common.namespace, gang.claims, &gang.shape.requests, &[]);
     let counts = Counts { pools: common.pools.len() as u64, values: values(&data["spec"]), ..gang.counts };
+    let counts = with_metadata(counts, metadata, gang.counts.notes);
     Some(Box::new(Managed {
         counts,
         claims,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::super::reduce::claims::{Claims, claims};
-use super::super::reduce::counts::counts;
+use super::super::reduce::counts::{counts, with_metadata};
 use super::super::reduce::profile::profile;
 use super::super::reduce::shape::{grace, requests, shape};
 use super::super::reduce::{annotation, controller, instant, label, uid, version};
@@ -269,7 +269,8 @@ impl Reading<'_> {
     fn counts(&self, user_affinity: Option<&str>) -> Counts {
         let affinity: Option<Value> = user_affinity.and_then(|text| serde_json::from_str(text).ok());
         let pods = u64::from(self.pods);
-        Counts { pods, ..counts(&self.job.spec.template.spec, affinity.as_ref()) }
+        let counts = counts(&self.job.spec.template.spec, affinity.as_ref());
+        with_metadata(Counts { pods, ..counts }, &self.job.metadata, counts.affinity_bytes)
     }
 
     /// The labels and constraints of its pods. The API server has written the labels of the Job into its template.

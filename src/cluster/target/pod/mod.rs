@@ -9,7 +9,7 @@ use kube::core::ObjectMeta;
 use self::replica::{Replica, replica};
 use super::super::reduce;
 use super::super::reduce::claims::{Claims, claims};
-use super::super::reduce::counts::counts;
+use super::super::reduce::counts::{counts, with_metadata};
 use super::super::reduce::shape::{grace, requests, shape};
 use super::super::reduce::{annotation, controller, created, label, name, uid, version};
 use super::super::wire;
@@ -362,12 +362,11 @@ fn managed(pod: &wire::Pod) -> Option<Box<Managed>> {
     let common = wanted.workload(WorkloadKind::Pod, metadata, state);
     Some(Box::new(Managed {
         claims: claimed(pod, &shape.requests).filter(|_| !gone),
-        counts: Counts {
-            pods: 1,
-            pools: common.pools.len() as u64,
-            plain_fraction,
-            ..counts(spec, affinity)
-        },
+        counts: with_metadata(
+            Counts { pods: 1, pools: common.pools.len() as u64, plain_fraction, ..counts(spec, affinity) },
+            metadata,
+            0,
+        ),
         own_queue: label(metadata, names::QUEUE),
         class: spec.priority_class_name.as_deref().filter(|_| spec.priority.is_none()).map(Name::from),
         facts: Facts {

@@ -97,6 +97,8 @@ pub fn gang(
     // The pods of all roles, also of those that ride along: they are made, watched and kept as well.
     gang.counts.pods = parts.iter().fold(0, |sum: u64, part| sum.saturating_add(part.pods.into()));
     gang.counts = parts.iter().fold(gang.counts, |most, part| most.max(part.counts));
+    // An admission keeps the affinities of all templates in one annotation.
+    gang.counts.notes = parts.iter().map(|part| part.counts.affinity_bytes).sum();
     gang.grace = parts.iter().map(|part| part.grace).max().unwrap_or_default();
     let any_heavy = parts.iter().any(Part::is_heavy);
     let (heavy, light): (Vec<Part>, Vec<Part>) =
