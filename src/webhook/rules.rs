@@ -171,9 +171,10 @@ fn suspend_again(context: &mut Context<'_>, target: &dyn Target, suspend: &Point
     } else if by_manifest || by_patch {
         context.warnings.push(format!(
             "sluice: the {} stays in the queue: while it waits Sluice has set {} itself, so setting it changes nothing; \
-             delete the {0}, or suspend it when it runs",
+             to hold the {0} run `sluice hold`, or write the annotation {}: \"true\"",
             target.kind(),
-            suspend.dotted()
+            suspend.dotted(),
+            names::HOLD
         ));
     }
 }
