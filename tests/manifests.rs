@@ -14,6 +14,8 @@ const MEMBERSHIP: &str = "sluice-namespace-team";
 const QUESTIONS: [&str; 2] = ["sluice-question", "sluice-question-proof"];
 /// The policy that warns of the deletion of Teams, which are in no namespace.
 const TEAM_IN_USE: &str = "sluice-team-in-use";
+/// The policy that refuses deletions which name a long grace period, and no others.
+const GRACE: &str = "sluice-pod-grace";
 /// The webhook that answers Questions.
 const ASK: &str = "questions.mutate.sluice.dev";
 /// The webhook that warns about Teams, which are in no namespace.
@@ -148,8 +150,12 @@ fn webhooks_and_policies_exempt_sluice_itself_and_deletions() {
         let rules = &spec["matchConstraints"]["resourceRules"];
         if operations(rules).contains(&"DELETE".into()) {
             check(&spec["matchConditions"], false, name);
-            assert_eq!(operations(rules).iter().find(|operation| **operation != "DELETE"), None, "{name}");
             assert_eq!(spec["failurePolicy"], "Ignore", "{name}");
+            if *name == GRACE {
+                assert_eq!(actions(name), serde_json::json!(["Deny"]));
+                continue;
+            }
+            assert_eq!(operations(rules).iter().find(|operation| **operation != "DELETE"), None, "{name}");
             assert_eq!(actions(name), serde_json::json!(["Warn"]), "{name} may refuse a deletion");
             continue;
         }

@@ -154,6 +154,23 @@ fn resources(count: usize) -> Value {
     json!({"spec": {"containers": [{"name": "m", "image": "x", "resources": {"limits": limits}}]}})
 }
 
+/// What the policies say of too many annotations, and of too many labels.
+const NOTES: &str = "The annotations may be at most 256, and 192 KiB in all";
+const LABELS: &str = "may have at most 256 labels";
+
+/// An object with an annotation of so many bytes.
+fn noted(mut object: Value, bytes: usize) -> Value {
+    object["metadata"]["annotations"]["example.com/note"] = "x".repeat(bytes).into();
+    object
+}
+
+/// An object with so many labels.
+fn labelled(mut object: Value, count: usize) -> Value {
+    let labels = (0..count).map(|n| (format!("l{n}"), json!(""))).collect::<serde_json::Map<_, _>>();
+    object["metadata"]["labels"] = labels.into();
+    object
+}
+
 /// Objects that are refused at create: by an account, with a sentence of the policies, and with one of the webhook where it
 /// judges the same.
 fn refusals() -> Vec<(&'static str, Value, &'static str, &'static str)> {
@@ -162,6 +179,7 @@ fn refusals() -> Vec<(&'static str, Value, &'static str, &'static str)> {
     const DEVICES: &str = "A DaemonSet in a team's namespace must not ask for devices";
     const ORDER: &str = "that needs the verb manage on the Team; sluice.dev/order is for your own work";
     const CLUSTER: &str = "The pods of a RayCluster start without Sluice's queue";
+    const MOST_NOTES: &str = "bytes of annotations and affinity, more than the 196608 of one object";
     let node = json!({"spec": {"nodeName": "gpu-0"}});
     let critical = json!({"spec": {"priorityClassName": "system-node-critical"}});
     let record = json!({"metadata": {"annotations": {names::ADMISSION: "{}"}}});
@@ -251,9 +269,20 @@ fn refusals() -> Vec<(&'static str, Value, &'static str, &'static str)> {
         (
             "alice",
             long,
-            "may be at most 600 on a pod with sluice.dev/preemptible",
+            "may be at most 600 on a pod in a team's namespace",
             "more than the 600 of --max-grace",
         ),
+        (
+            "alice",
+            pod(with(slow.clone())),
+            "may be at most 600 on a pod in a team's namespace",
+            "more than the 600 of --max-grace",
+        ),
+        ("alice", noted(job(template(1)), 197_000), NOTES, MOST_NOTES),
+        ("alice", noted(pod(template(1)), 197_000), NOTES, MOST_NOTES),
+        ("alice", noted(training(json!({})), 197_000), NOTES, MOST_NOTES),
+        ("alice", labelled(job(template(1)), 257), LABELS, "257 labels, more than the 256 of one object"),
+        ("alice", labelled(training(json!({})), 257), LABELS, "257 labels, more than the 256 of one object"),
         // Pods of a template that no policy has seen, such as a runtime's.
         (JOBS, of_job(with(node.clone())), "spec.nodeName must not be set in a team's namespace", ""),
         (JOBS, of_job(with(record.clone())), "are written by Sluice alone; leave them out", ""),
@@ -368,7 +397,14 @@ async fn old_daemon_sets(world: &World) -> Result<()> {
     old["metadata"]["namespace"] = "later".into();
     world.kubectl.create(&old.to_string()).await?;
     running(world, "later", 1).await?;
+    let mut slow = pod(with(json!({"spec": {"terminationGracePeriodSeconds": 3600}})));
+    slow["metadata"]["namespace"] = "later".into();
+    slow["spec"]["containers"][0]["resources"] = json!({});
+    world.kubectl.create(&slow.to_string()).await?;
     world.kubectl.ok(&["label", "namespace", "later", "sluice.dev/team=a"]).await?;
+    let mark = ["annotate", "pod", "pod", "--namespace=later", "sluice.dev/preemptible=true"];
+    refused(world, &mark, "may have a terminationGracePeriodSeconds of at most 600").await?;
+    passes(world, &["delete", "pod", "pod", "--namespace=later", "--grace-period=0", "--force"]).await?;
     passes(world, &["label", "daemonset", "old", "x=y", "--namespace=later"]).await?;
     let more = r#"{"spec":{"template":{"spec":{"containers":[{"name":"m","resources":{"limits":{"nvidia.com/gpu":"2"}}}]}}}}"#;
     let patch = ["patch", "daemonset", "old", "--namespace=later", "-p", more];
@@ -449,9 +485,50 @@ impl Running {
                 refused(world, &["label", kept, queue, "--overwrite"], QUEUE).await?;
             }
             passes(world, &["label", kept, "mine=yes", "--overwrite"]).await?;
+
+            // Sluice must have room for its marks.
+            let (large, more) = (noted(json!({}), 197_000), labelled(json!({}), 257));
+            for (change, sentences) in [
+                (large, [NOTES, "bytes of annotations and affinity, more than"]),
+                (more, [LABELS, "labels, more than the 256 of one object"]),
+            ] {
+                let outcome = merged(world, kept, &change).await?;
+                let told = sentences.iter().any(|sentence| outcome.stderr.contains(sentence));
+                ensure!(!outcome.success && told, "{kept}: {outcome:?}");
+            }
+            let outcome = merged(world, kept, &noted(json!({}), 100_000)).await?;
+            ensure!(outcome.success, "{kept}: {outcome:?}");
         }
+        // The grace of a deletion has the cap of a spec.
+        const GRACE: &str = "may be deleted with a grace period of at most 600 seconds";
+        for what in ["kept", "--all"] {
+            refused(world, &["delete", "pods", what, "--grace-period=31536000", "--wait=false"], GRACE)
+                .await?;
+            for grace in ["600", "0", "-1"] {
+                let grace = format!("--grace-period={grace}");
+                passes(world, &["delete", "pods", what, &grace, "--dry-run=server"]).await?;
+            }
+        }
+        let evicted = async |grace: u64| {
+            let eviction = json!({
+                "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "kept", "namespace": "a"},
+                "deleteOptions": {"gracePeriodSeconds": grace, "dryRun": ["All"]},
+            });
+            let path = "/api/v1/namespaces/a/pods/kept/eviction?dryRun=All";
+            run(world, "alice", &["create", "--raw", path, "-f", "-"], Some(&eviction)).await
+        };
+        let outcome = evicted(31_536_000).await?;
+        ensure!(!outcome.success && outcome.stderr.contains(GRACE), "{outcome:?}");
+        let outcome = evicted(600).await?;
+        ensure!(outcome.success, "{outcome:?}");
         Ok(())
     }
+}
+
+/// A merge patch of Alice, as a file: it may be longer than an argument.
+async fn merged(world: &World, what: &str, change: &Value) -> Result<Outcome> {
+    let patch = ["patch", what, "--type=merge", "--patch-file=/dev/stdin"];
+    run(world, "alice", &patch, Some(change)).await
 }
 
 async fn growth_is_refused(world: &World) -> Result<()> {
