@@ -227,6 +227,37 @@ fn what_the_limits_never_allow_gets_no_reservation() {
     assert!(cluster.started.contains_key(&behind));
 }
 
+#[test]
+fn what_other_teams_never_lend_gets_no_reservation() {
+    let mut keeps = team("c", None, 1, None);
+    for quota in keeps.quotas.values_mut() {
+        quota.lendable = gpus(0);
+    }
+    let borrows = with_queues(team("a", None, 0, None), vec![queue("train", None)]);
+    for limited in [true, false] {
+        let mut cluster =
+            Cluster::new(&[4], vec![with_queues(keeps.clone(), vec![queue("train", None)]), borrows.clone()]);
+        // The end of the lender's own work frees its GPU, and what it keeps of its guarantee takes it again.
+        cluster.submit(&Spec { team: "c", run: 100, limited, ..job(1) });
+        cluster.submit(&Spec { run: 100, limited, ..job(3) });
+        cluster.advance(seconds(1));
+        let large = cluster.submit(&Spec { limited, ..job(4) });
+        let largest = cluster.submit(&Spec { limited, ..job(3) });
+        cluster.advance(seconds(30));
+        let verdict = cluster.run.engine().verdict(&large).expect("a verdict");
+        assert_eq!(
+            verdict.message,
+            "Can never start in pool default as other teams lend: it needs 4 GPUs, and 1 of the 4 GPUs there is not lent."
+        );
+        assert_eq!(verdict.reason, Reason::LendingLimit);
+        let owners: Vec<_> =
+            cluster.run.engine().reservations().into_iter().map(|reservation| reservation.owner).collect();
+        assert_eq!(owners, std::slice::from_ref(&largest), "the most that can be lent");
+        cluster.advance(seconds(100));
+        assert!(cluster.started.contains_key(&largest) && !cluster.started.contains_key(&large));
+    }
+}
+
 /// A limit that stands in the way of the workload.
 #[derive(Clone, Copy, Debug)]
 enum Cap {

@@ -104,6 +104,12 @@ pub fn in_pool(state: &ClusterState, waiting: &WaitingWorkload, pool: PoolId, no
     if let Some(verdict) = no_node(state, waiting, pool, nodes) {
         return verdict;
     }
+    // Said although something else may be in its way at present: that will go, and this will not.
+    if waiting.preemptible
+        && let Some(never) = explain::never_lent(state, waiting, pool)
+    {
+        return never;
+    }
     let over = state.quotas.over_limit(pool, waiting.team, &waiting.total, &Hypothetical::new(), false);
     if let Some(over) = over {
         return explain::team_limit(state, waiting, pool, over);

@@ -9,6 +9,7 @@ use crate::prediction::timeline::Slot;
 use crate::scheduler::reservations::{Level, Reservation};
 use crate::state::cluster::ClusterState;
 use crate::state::freed::Freed;
+use crate::state::quotas::Hypothetical;
 use crate::state::rules;
 use crate::state::workload::WorkloadInfo;
 use crate::types::amount::{Amount, ResourceList};
@@ -240,8 +241,9 @@ pub fn must_fit_guarantee(state: &ClusterState, waiting: &WaitingWorkload, pool:
 
 /// Other teams do not lend as much as a workload would borrow.
 pub fn lending_refusal(state: &ClusterState, team: TeamId, pool: PoolId, total: &Vector) -> Option<Verdict> {
-    (!rules::lending_allows(state, team, pool, total, &Freed::new())).then(|| {
-        let kept = state.quotas.reserve_after(pool, team, total);
+    let same = Hypothetical::new();
+    (!rules::lending_allows(state, team, pool, total, &Freed::new(), &same)).then(|| {
+        let kept = state.quotas.reserve_after(pool, team, total, &same);
         let borrowed = borrowed(state, team, pool, total);
         let borrows = if borrowed.equals(total) || borrowed.nonzero().next().is_none() {
             format!("Would borrow {}", amounts(state, total))
@@ -255,6 +257,23 @@ pub fn lending_refusal(state: &ClusterState, team: TeamId, pool: PoolId, total: 
         );
         pending(Reason::LendingLimit, message)
     })
+}
+
+/// Other teams never lend as much as a workload would borrow, as they lend now; `None` where they may, or where it may start at
+/// a smaller size.
+pub fn never_lent(state: &ClusterState, waiting: &WaitingWorkload, pool: PoolId) -> Option<Verdict> {
+    let (index, most, kept) = rules::never_lent(state, waiting.team, pool, &waiting.total)?;
+    if state.at(waiting.index).is_some_and(|info| rules::may_shrink(state, info)) {
+        return None;
+    }
+    let message = format!(
+        "Can never start in pool {} as other teams lend: it needs {}, and {} of the {} there is not lent.",
+        state.quotas.pool_name(pool),
+        named(state, index, waiting.total.get(index)),
+        quantity(state, index, kept),
+        named(state, index, most),
+    );
+    Some(pending(Reason::LendingLimit, message))
 }
 
 /// The part of `total` that a team, or one above it, would borrow.

@@ -197,7 +197,8 @@ pub fn fits_now(
 /// Whether the workload is within guarantee, or other work of its team may borrow in its place, or it may itself.
 #[must_use]
 pub fn may_borrow(state: &ClusterState, waiting: &WaitingWorkload, pool: PoolId) -> bool {
-    let lent = || rules::lending_allows(state, waiting.team, pool, &waiting.total, &Freed::new());
+    let (freed, same) = (Freed::new(), Hypothetical::new());
+    let lent = || rules::lending_allows(state, waiting.team, pool, &waiting.total, &freed, &same);
     waiting.within_guarantee(state, pool) || waiting.may_exceed_guarantee(state, pool) && lent()
 }
 

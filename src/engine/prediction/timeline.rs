@@ -311,8 +311,8 @@ impl<'a> Walk<'a> {
         }
         let (waiting, pool) = (self.waiting, self.pool);
         let within_guarantee = waiting.within_guarantee(self.state, pool);
-        let lent =
-            within_guarantee || rules::lending_allows(self.state, waiting.team, pool, &waiting.total, &freed);
+        let lent = within_guarantee
+            || rules::lending_will_allow(self.state, waiting.team, pool, &waiting.total, &freed, None);
         if !lent {
             return None;
         }

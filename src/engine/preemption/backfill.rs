@@ -261,6 +261,6 @@ impl Search<'_> {
         quotas.over_limit(pool, info.team, more, hypothetical, true).is_none()
             && (within_guarantee
                 || (cluster.preemptible(info) || quotas.holds_fixed(pool, info.team, more))
-                    && lending_allows(cluster, info.team, pool, more, freed))
+                    && lending_allows(cluster, info.team, pool, more, freed, hypothetical))
     }
 }

@@ -216,7 +216,7 @@ impl Search<'_> {
                 let changes = (&self.assumptions.hypothetical, hypothetical);
                 quotas.within_guarantee_by_exchange(pool, team, total, changes)
             }
-            Basis::Borrowing => lending_allows(self.cluster, team, pool, total, &freed),
+            Basis::Borrowing => lending_allows(self.cluster, team, pool, total, &freed, hypothetical),
         };
         (allowed && quotas.over_limit(pool, team, total, hypothetical, true).is_none()).then_some(freed)
     }

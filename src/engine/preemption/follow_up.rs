@@ -148,7 +148,7 @@ impl Search<'_> {
         let Assumptions { hypothetical, freed, .. } = assumptions;
         let allowed = quotas.over_limit(pool, info.team, total, hypothetical, true).is_none()
             && (quotas.within_guarantee(pool, info.team, total, hypothetical)
-                || lending_allows(cluster, info.team, pool, total, freed));
+                || lending_allows(cluster, info.team, pool, total, freed, hypothetical));
         let capacity = Capacity::Settled(freed);
         allowed.then(|| placement::place(cluster, nodes, &self.request_for(victim), capacity)).flatten()
     }

@@ -12,6 +12,7 @@ use crate::prediction::timeline::running_admission;
 use crate::scheduler::Scheduler;
 use crate::scheduler::reservations::{Level, QuotaStart, Reservation, ReservedCapacity};
 use crate::state::cluster::ClusterState;
+use crate::state::rules;
 use crate::state::workload::WorkloadInfo;
 use crate::types::ids::{PoolId, TeamId};
 use crate::types::{Time, Verdict};
@@ -126,8 +127,8 @@ fn kept_by_earlier(scheduler: &Scheduler, waiting: &WaitingWorkload, pool: PoolI
     before(scheduler, waiting).map(asked).fold(0, i64::saturating_add)
 }
 
-/// When the quota on a workload's whole path is free for it, beside what earlier owners keep; `None` when its limits do
-/// not allow it at all.
+/// When the quota on a workload's whole path is free for it, beside what earlier owners keep; `None` when its limits, or other
+/// teams as they lend, do not allow it at all.
 pub fn quota_start(
     scheduler: &Scheduler,
     waiting: &WaitingWorkload,
@@ -136,6 +137,9 @@ pub fn quota_start(
 ) -> Option<QuotaStart> {
     let quotas = &scheduler.state.quotas;
     if !waiting.preemptible && !quotas.may_hold_fixed(pool, waiting.team, &waiting.total) {
+        return None;
+    }
+    if rules::never_lent(&scheduler.state, waiting.team, pool, &waiting.total).is_some() {
         return None;
     }
     let mut start = QuotaStart::Now;

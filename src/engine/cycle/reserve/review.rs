@@ -231,6 +231,6 @@ fn may_start_then(scheduler: &Scheduler, attempt: Attempt<'_>, slot: &Slot, at: 
     }
     let freed = scheduler.prediction.timeline.freed_until(state, pool, at);
     let nodes: Vec<NodeId> = slot.placement.keys().copied().collect();
-    (!borrows || rules::lending_allows(state, waiting.team, pool, &waiting.total, &freed))
+    (!borrows || rules::lending_will_allow(state, waiting.team, pool, &waiting.total, &freed, None))
         && Capacity::Settled(&freed).place(state, waiting, pool, &nodes).is_some()
 }

@@ -9,6 +9,7 @@ use crate::preemption::Masked;
 use crate::scheduler::Scheduler;
 use crate::scheduler::reservations::{Reservation, Reserved};
 use crate::state::freed::Freed;
+use crate::state::quotas::Account;
 use crate::state::rules;
 use crate::types::WorkloadId;
 use crate::types::ids::{NodeId, PoolId};
@@ -81,15 +82,18 @@ pub fn ends_lending(
     if owner.within_guarantee(state, pool) {
         return false;
     }
-    let lends = |freed: &Freed, beside: &Vector| {
-        rules::lending_allows_beside(state, owner.team, pool, &owner.total, freed, beside)
+    let oversize =
+        state.at(waiting.index).map_or_else(Vec::new, |info| rules::oversize_in(state, info, pool));
+    let beside = (Account { team: waiting.team, oversize: &oversize }, &waiting.total);
+    let lends = |freed: &Freed, beside: Option<(Account<'_>, &Vector)>| {
+        rules::lending_will_allow(state, owner.team, pool, &owner.total, freed, beside)
     };
-    // What is lent already is lent then too, which is quickly seen.
-    if lends(&Freed::new(), &waiting.total) {
+    // What is lent already is lent then too, which is quickly seen: what ends frees at least what is kept for it.
+    if lends(&Freed::new(), Some(beside)) {
         return false;
     }
     let freed = scheduler.prediction.timeline.freed_until(state, pool, at);
-    lends(&freed, &Vector::default()) && !lends(&freed, &waiting.total)
+    lends(&freed, None) && !lends(&freed, Some(beside))
 }
 
 /// The first of these reservations that would not stay whole if a workload were placed on these nodes.

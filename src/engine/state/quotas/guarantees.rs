@@ -126,6 +126,13 @@ impl QuotaTree {
             })
     }
 
+    /// Whether `amount` could be within guarantee if no other work ran.
+    #[must_use]
+    pub fn could_be_within_guarantee(&self, pool: PoolId, team: TeamId, amount: &Vector) -> bool {
+        self.quota_usages[pool][team].covers_any(amount)
+            && !self.teams[team].path.iter().any(|at| self.quota_usages[pool][*at].is_smaller_than(amount))
+    }
+
     /// Whether the work of the team that is never preempted stays within its guarantee and those above it with `amount`
     /// more; its preemptible work does not count (law 2). What asks for nothing that a quota of the pool lists is not
     /// limited.
@@ -344,9 +351,34 @@ impl QuotaTree {
     }
 
     /// The capacity that must stay free because idle guarantees are not lent in full, once `team` holds
-    /// `amount` more. The reserve of a parent covers those of its children.
+    /// `amount` more and after hypothetical changes. The reserve of a parent covers those of its children.
     #[must_use]
-    pub fn reserve_after(&self, pool: PoolId, team: TeamId, amount: &Vector) -> Vector {
+    pub fn reserve_after(
+        &self,
+        pool: PoolId,
+        team: TeamId,
+        amount: &Vector,
+        hypothetical: &Hypothetical,
+    ) -> Vector {
+        self.reserve(pool, team, amount, |quota_usage, at, index| {
+            counted(quota_usage, at, index, hypothetical)
+        })
+    }
+
+    /// The same while no other work runs.
+    #[must_use]
+    pub fn reserve_when_idle(&self, pool: PoolId, team: TeamId, amount: &Vector) -> Vector {
+        self.reserve(pool, team, amount, |_, _, _| 0)
+    }
+
+    /// The reserve when `team` holds `amount` beside what `used` says of each level.
+    fn reserve(
+        &self,
+        pool: PoolId,
+        team: TeamId,
+        amount: &Vector,
+        used: impl Fn(&QuotaUsage, TeamId, usize) -> i64,
+    ) -> Vector {
         let path = &self.teams[team].path;
         let own = |at: TeamId| {
             let quota_usage = &self.quota_usages[pool][at];
@@ -354,7 +386,7 @@ impl QuotaTree {
             for (index, lendable) in &quota_usage.lendable {
                 let more = if path.contains(&at) { amount.get(*index) } else { 0 };
                 let reserved = quota_usage.guaranteed.get(*index).saturating_sub(*lendable);
-                let left = reserved.saturating_sub(quota_usage.counted(*index, 0, more));
+                let left = reserved.saturating_sub(used(quota_usage, at, *index).saturating_add(more));
                 reserve.set(*index, left.max(0));
             }
             reserve
