@@ -217,6 +217,46 @@ fn a_preemptor_that_waits_for_its_victims_does_not_fail() {
 }
 
 #[test]
+fn room_that_comes_at_the_end_of_the_longest_wait_is_used() {
+    let impatient = Queue { max_wait: Some(seconds(60)), on_max_wait: OnMaxWait::Fail, ..queue("q") };
+    let mut world = World::new(&[2], vec![owner(2, vec![impatient, queue("free")])]);
+    let blocker = world.submit(&"a".into(), "free", 9, 1, 2);
+    advance(&mut world, Time(0), &mut always);
+    let large = world.submit(&"a".into(), "q", 0, 1, 2);
+    let small = world.submit(&"a".into(), "free", 0, 1, 1);
+    let equal = world.submit(&"a".into(), "q", 0, 1, 2);
+    assert!(advance(&mut world, Time(59_999), &mut always).is_empty());
+    world.now = Time(60_000);
+    world.end(&blocker, Phase::Finished);
+    let failed = advance(&mut world, Time(60_000), &mut always);
+    assert_eq!(failed, [(equal, Time(60_000))], "the first starts, and the other has no room");
+    assert!(matches!(world.items[&large].phase, Phase::Running(_)));
+    world.end(&large, Phase::Finished);
+    world.settle_now();
+    assert!(matches!(world.items[&small].phase, Phase::Running(_)));
+}
+
+#[test]
+fn what_waits_behind_a_workload_that_fails_starts_at_once() {
+    let impatient = Queue {
+        max_wait: Some(seconds(60)),
+        on_max_wait: OnMaxWait::Fail,
+        reserve_after: seconds(0),
+        ..queue("q")
+    };
+    let mut world = World::new(&[2], vec![owner(2, vec![impatient, queue("free")])]);
+    world.submit(&"a".into(), "free", 9, 1, 1);
+    advance(&mut world, Time(0), &mut always);
+    let large = world.submit(&"a".into(), "q", 0, 1, 2);
+    let small = world.submit(&"a".into(), "free", 0, 1, 1);
+    assert!(advance(&mut world, Time(59_999), &mut always).is_empty());
+    assert_eq!(world.reason(&small).1, Reason::Reserved);
+    let failed = advance(&mut world, Time(60_000), &mut always);
+    assert_eq!(failed, [(large, Time(60_000))]);
+    assert!(matches!(world.items[&small].phase, Phase::Running(_)), "what it reserved is free");
+}
+
+#[test]
 fn the_verdict_reports_a_wait_beyond_the_bound_of_a_notifying_queue() {
     let notifying = Queue { max_wait: Some(seconds(60)), ..queue("q") };
     let mut world = World::new(&[1], vec![owner(1, vec![notifying, queue("free")])]);

@@ -2,7 +2,8 @@
 //!
 //! A wait counts from submission, or from the last eviction or the end of a hold by the user; the workload's position in
 //! the queue does not change with it. A workload with nominated capacity does not fail for waiting too long: it is
-//! about to start, and its victims would have been evicted in vain.
+//! about to start, and its victims would have been evicted in vain. Nor does one fail that can start at the very end of the
+//! longest wait: what waits fails after the attempts of that instant.
 //!
 //! A queue that raises the priority of an overdue workload changes the order only. It evicts no workload, and no
 //! workload of the same team preempts the raised one once it runs.
@@ -19,12 +20,32 @@ pub fn next(scheduler: &Scheduler) -> Option<Time> {
     scheduler.deadlines.due.iter().find(|(_, id)| !is_postponed(scheduler, id)).map(|(at, _)| *at)
 }
 
-/// Enforces every limit that is reached at `now`.
+/// Enforces every limit that is reached at `now`, but fails no workload that waits: it may still start at this instant.
 pub fn enforce(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
-    let passed = scheduler.deadlines.due.iter().take_while(|(at, _)| *at <= now);
     let due: Vec<WorkloadId> =
-        passed.filter(|(_, id)| !is_postponed(scheduler, id)).map(|(_, id)| id.clone()).collect();
+        due(scheduler, now).filter(|id| !fails_if_it_waits(scheduler, id)).cloned().collect();
     plan.actions.extend(due.iter().filter_map(|id| enforce_one(scheduler, id, now)));
+}
+
+/// Fails the workloads that still wait at the end of their longest wait, after the attempts of that instant; true if there are
+/// any, which others may have waited for.
+pub fn fail_waiting(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) -> bool {
+    let due: Vec<WorkloadId> = due(scheduler, now).cloned().collect();
+    let before = plan.actions.len();
+    plan.actions.extend(due.iter().filter_map(|id| enforce_one(scheduler, id, now)));
+    plan.actions.len() > before
+}
+
+/// The workloads of which a limit is reached at `now` and can be enforced.
+fn due(scheduler: &Scheduler, now: Time) -> impl Iterator<Item = &WorkloadId> {
+    let passed = scheduler.deadlines.due.iter().take_while(move |(at, _)| *at <= now);
+    passed.map(|(_, id)| id).filter(|id| !is_postponed(scheduler, id))
+}
+
+fn fails_if_it_waits(scheduler: &Scheduler, id: &WorkloadId) -> bool {
+    let waits = scheduler.state.get(id).filter(|info| info.phase == Phase::Pending);
+    let queue = waits.and_then(|info| scheduler.state.queue_of(info).ok());
+    queue.is_some_and(|queue| queue.on_max_wait == OnMaxWait::Fail)
 }
 
 /// Whether a workload's limit is enforced later: after the pause that follows a failed write, or once its nomination

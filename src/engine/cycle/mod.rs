@@ -46,7 +46,7 @@ pub fn run(scheduler: &mut Scheduler, now: Time) -> Plan {
     requeue::follow_user_order(scheduler);
     misplaced::lift(scheduler, now);
     pods_ready::lift(scheduler, now);
-    // 3. Fail workloads that waited or ran longer than their queue allows, evict pods that were never admitted where a
+    // 3. Fail workloads that ran longer than their queue allows, raise those that waited longer, evict pods that were never admitted where a
     //    team holds more than its limit, and take pods that can never run again off the records.
     limits::enforce(scheduler, now, &mut plan);
     excess::run(scheduler, now, &mut plan);
@@ -67,8 +67,12 @@ pub fn run(scheduler: &mut Scheduler, now: Time) -> Plan {
     if scheduler.keeps_to_plan(now) {
         return plan;
     }
-    // 7. Attempt the waiting workloads in order: admit, preempt, or say why not.
+    // 7. Attempt the waiting workloads in order: admit, preempt, or say why not. Fail those that have waited for as long as
+    //    their queue allows and could not start, and attempt the others without them.
     attempts::run(scheduler, now, &mut plan);
+    if !scheduler.cursor.cut_short && limits::fail_waiting(scheduler, now, &mut plan) {
+        attempts::run(scheduler, now, &mut plan);
+    }
     // 8. Let running elastic workloads grow into capacity that no waiting workload can use.
     if !scheduler.cursor.cut_short {
         grow::run(scheduler, now, &mut plan);
