@@ -165,7 +165,7 @@ fn is_permitted(
             && refusal::barred(state, info).is_none()
             && (waiting.preemptible || quotas.holds_fixed(pool, team, total))
             && (quotas.own_guarantee_would_hold(pool, team, total, &without)
-                || rules::lending_allows(state, team, pool, total, freed))
+                || rules::lending_allows(state, team, pool, total, freed, &without))
 }
 
 /// The sentence of a nomination that has got other nodes: it names the victims that hold capacity on these.
