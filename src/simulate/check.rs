@@ -236,6 +236,9 @@ pub fn refused(object: &Object, problem: &str) -> ScenarioError {
             let message = problem.strip_prefix(&format!("annotation {key}: ")).unwrap_or(problem);
             object.invalid(&format!("{place}[{key}]"), message.to_owned())
         }
-        None => object.invalid("spec", problem.to_owned()),
+        None => match problem.split_once(' ').filter(|(field, _)| field.starts_with("spec.")) {
+            Some((field, message)) => object.invalid(field.trim_end_matches(':'), message.to_owned()),
+            None => object.invalid("spec", problem.to_owned()),
+        },
     }
 }

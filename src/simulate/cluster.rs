@@ -11,7 +11,7 @@ use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kube::core::PartialObjectMeta;
 use serde_json::Value;
 
-use super::applied_again::remove_left_out;
+use super::applied_again::{Standing, applied_again};
 use super::check;
 use super::effect::Effect;
 use super::groups::Groups;
@@ -151,15 +151,20 @@ impl Cluster {
         self.mirror.queue_of(workload)
     }
 
-    /// Applies an object; `submitted` is the submission time of a workload.
-    pub fn apply(&mut self, object: &Arc<Object>, submitted: Time) -> Result<Vec<Effect>, ScenarioError> {
+    /// Applies an object; `submitted` is the submission time of a workload, and `standing` how far it has come.
+    pub fn apply(
+        &mut self,
+        object: &Arc<Object>,
+        submitted: Time,
+        standing: &Standing,
+    ) -> Result<Vec<Effect>, ScenarioError> {
         match object.kind {
             Kind::Node => {
                 self.checker.node(object)?;
                 self.nodes.insert(object.name.clone(), node_as_kubelet(&object.manifest));
                 self.node(object)
             }
-            Kind::Job | Kind::Pod => self.submit(object, submitted),
+            Kind::Job | Kind::Pod => self.submit(object, submitted, standing),
             _ => {
                 let change = self.definition(object, true)?;
                 Ok(self.take(change))
@@ -270,7 +275,12 @@ impl Cluster {
     }
 
     /// Creates or changes a Job or a pod.
-    fn submit(&mut self, object: &Arc<Object>, submitted: Time) -> Result<Vec<Effect>, ScenarioError> {
+    fn submit(
+        &mut self,
+        object: &Arc<Object>,
+        submitted: Time,
+        standing: &Standing,
+    ) -> Result<Vec<Effect>, ScenarioError> {
         self.checker.workload(object)?;
         let namespace = object.namespace.as_deref().unwrap_or_default();
         if !self.namespaces.contains(namespace) {
@@ -288,7 +298,7 @@ impl Cluster {
         if bound || !self.directory.namespaces.contains_key(namespace) {
             return self.submit_unmanaged(object, id);
         }
-        let mut manifest = self.admitted(object, &id)?;
+        let mut manifest = self.admitted(object, &id, standing)?;
         self.resolve_class(object, &mut manifest)?;
         manifest["metadata"]["uid"] = (*id.0).into();
         let life = life(object);
@@ -344,34 +354,29 @@ impl Cluster {
     }
 
     /// The object as the API server stores it after the webhook's answer.
-    fn admitted(&mut self, object: &Object, id: &WorkloadId) -> Result<Value, ScenarioError> {
+    fn admitted(
+        &mut self,
+        object: &Object,
+        id: &WorkloadId,
+        standing: &Standing,
+    ) -> Result<Value, ScenarioError> {
         let mut manifest = object.manifest.clone();
         let user = take_user(&mut manifest);
         let user = user.as_str().unwrap_or_default();
         let refused = |problem: String| check::refused(object, &problem);
-        let Some(known) = self.known.get(id) else {
-            let (object_stored, warnings) = stored(&self.directory, user, None, manifest).map_err(refused)?;
-            self.warnings.extend(warnings.iter().map(|warning| {
-                let warning = warning.strip_prefix("sluice: ").unwrap_or(warning);
-                format!("{}: {warning}", object.origin)
-            }));
-            return Ok(object_stored);
-        };
-        let (before, _) =
-            stored(&self.directory, user, None, known.object.manifest.clone()).map_err(refused)?;
-        let queued = before.pointer("/metadata/annotations/sluice.dev~1held").is_some();
-        let held = manifest["spec"]["suspend"] == Value::Bool(true);
-        if queued && held {
-            return Ok(stored(&self.directory, user, None, manifest).map_err(refused)?.0);
+        if let Some(known) = self.known.get(id) {
+            let last = &known.object.manifest;
+            let mut without_user = last.clone();
+            take_user(&mut without_user);
+            let lasts = (last, &without_user);
+            return applied_again(&self.directory, user, lasts, manifest, standing).map_err(refused);
         }
-        // Applying a manifest again does not release a Job that Sluice holds; it releases one that its user had
-        // suspended, if the manifest does not suspend it.
-        manifest["spec"]["suspend"] = (queued || held).into();
-        let (mut last, mut after) = (known.object.manifest.clone(), before.clone());
-        take_user(&mut last);
-        remove_left_out(&mut after, &last, &manifest);
-        json_patch::merge(&mut after, &manifest);
-        Ok(stored(&self.directory, user, Some(&before), after).map_err(refused)?.0)
+        let (object_stored, warnings) = stored(&self.directory, user, None, manifest).map_err(refused)?;
+        self.warnings.extend(warnings.iter().map(|warning| {
+            let warning = warning.strip_prefix("sluice: ").unwrap_or(warning);
+            format!("{}: {warning}", object.origin)
+        }));
+        Ok(object_stored)
     }
 
     /// Resolves the priority class, as the API server does for each pod.

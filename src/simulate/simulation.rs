@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::applied_again::{self, Standing};
 use super::cluster::Cluster;
 use super::effect::Effect;
 use super::expected_start::expected_starts;
@@ -218,7 +219,8 @@ impl Simulation {
                 if object.kind.is_workload() && self.recorder.has_ended(&id) {
                     return Ok(());
                 }
-                let effects = self.cluster.apply(object, submitted)?;
+                let standing = self.standing(&id);
+                let effects = self.cluster.apply(object, submitted, &standing)?;
                 self.handle(effects, Some(object));
                 if let Some(running) = &object.running_on {
                     self.place(object, &id, running, submitted)?;
@@ -244,6 +246,21 @@ impl Simulation {
             }
         }
         Ok(())
+    }
+
+    /// How far a workload has come.
+    fn standing(&self, id: &WorkloadId) -> Standing {
+        if self.unmanaged.runs(id) == Some(true) {
+            return Standing::Runs(applied_again::Run::default());
+        }
+        match self.run.workload(id) {
+            Some(Workload { state: Observed::Admitted(admission), pods, .. }) => {
+                let part = admission.pods < *pods;
+                Standing::Runs(applied_again::Run { admission: Some(admission.clone()), part })
+            }
+            Some(_) if self.run.has_pods(id) => Standing::Stops,
+            _ => Standing::Waits,
+        }
     }
 
     fn lose_node(&mut self, node: &str) {

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 use sluice_engine::types::amount::{Amount, ResourceList};
 use sluice_engine::types::{
-    Action, Admission, Event, EvictReason, Observed, Pod, PodId, PodOwner, Replacement, Time, Unadmitted,
-    WorkloadId,
+    Action, Admission, Event, EvictReason, Observed, Pod, PodId, PodOwner, Replacement, ResizeCause, Time,
+    Unadmitted, Workload, WorkloadId,
 };
 
 use super::ledger::{Kind, Ledger, Op, Stray, TEAMS, op};
@@ -70,6 +70,20 @@ fn law_16_a_shrunk_job_keeps_its_charge_until_its_record_is_smaller() {
     assert_eq!(ledger.jobs[&first].record(), 0);
     assert!(ledger.plan().expect("the second Job starts"));
     assert_eq!(ledger.account(0), (2, 0));
+}
+
+#[test]
+fn law_16_pods_that_a_user_asks_for_later_are_not_lost_ones() {
+    for (pods, min_pods) in [(4, None), (40, None), (6, Some(4))] {
+        let (mut ledger, first) = two_of_eight();
+        let running = ledger.jobs[&first].workload.clone();
+        let more = Workload { pods, min_pods, resizable: true, ..running };
+        ledger.engine.apply(Event::WorkloadApplied(more), ledger.now);
+        let actions = ledger.engine.plan(ledger.now).actions;
+        let harmless = |action: &Action| matches!(action, Action::Resize { cause: ResizeCause::Grown, .. });
+        assert!(actions.iter().all(harmless), "{actions:?}");
+        assert!(min_pods.is_some() || actions.is_empty(), "{actions:?}");
+    }
 }
 
 #[test]

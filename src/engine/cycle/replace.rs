@@ -14,7 +14,7 @@ pub fn replaced(
     kept: &Admission,
 ) -> Option<Admission> {
     let pool = state.quotas.pool(&admission.pool)?;
-    let missing = admission.pods.max(state.get(id)?.least_pods()).saturating_sub(kept.pods);
+    let missing = admission.pods.saturating_sub(kept.pods);
     let waiting = WaitingWorkload::of(state, id)?.and_more(state, kept, missing);
     let nodes = placement::eligible(state, &waiting.request(pool));
     let placement = Capacity::Now.place(state, &waiting, pool, &nodes)?;

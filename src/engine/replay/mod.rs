@@ -188,6 +188,12 @@ impl Run {
         self.items.get(id).map(|item| &item.workload)
     }
 
+    /// Whether pods of a workload of the run are still there.
+    #[must_use]
+    pub fn has_pods(&self, id: &WorkloadId) -> bool {
+        self.items.get(id).is_some_and(|item| !item.pods.is_empty())
+    }
+
     /// Whether pods run that will end by themselves.
     #[must_use]
     pub fn is_moving(&self) -> bool {

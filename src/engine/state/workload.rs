@@ -212,14 +212,12 @@ impl WorkloadInfo {
         Account { team: self.team, oversize: &self.oversize }
     }
 
-    /// Whether it is admitted to a node that no longer exists, or runs with fewer pods than its admission or
-    /// its minimum.
+    /// Whether it is admitted to a node that no longer exists, or runs with fewer pods than it was granted. More pods
+    /// that its user has asked for since are not lost.
     #[must_use]
     pub fn has_lost_pods(&self, nodes: &NodeTable) -> bool {
         let Phase::Running(admission) = &self.phase else { return false };
-        let granted =
-            if self.workload.resizable { self.least_pods().max(admission.pods) } else { admission.pods };
-        admission.nodes.values().sum::<u32>() < granted
+        admission.nodes.values().sum::<u32>() < admission.pods
             || admission.nodes.keys().any(|name| alive(nodes, name).is_none())
     }
 

@@ -231,3 +231,26 @@ fn requests_and_limits_that_an_api_server_accepts_are_accepted() {
     );
     assert_eq!(histories(&outcome), ["a/x; 0s on n0=1; Running"]);
 }
+
+#[test]
+fn more_pods_than_a_running_job_was_granted_are_refused_and_an_unchanged_manifest_changes_nothing() {
+    let again = |part: String| part.replace("annotations: {", "annotations: {simulate.sluice.dev/at: 5s, ");
+    let nodes = node("n0", 3, "");
+    let four = again(job("a/x", 4, ""));
+    assert_eq!(
+        error(&[nodes.clone(), job("a/x", 2, ""), four]),
+        "s.yaml: document 8 (Job a/x): spec.parallelism: 4 is more than the 2 pods it was granted; suspend it first to \
+         queue for more",
+    );
+    let elastic = job("a/y", 5, "sluice.dev/min-parallelism: '1'");
+    for (first, second, start) in [
+        (job("a/x", 2, ""), job("a/x", 2, ""), "a/x; 0s on n0=2"),
+        (job("a/x", 2, ""), job("a/x", 1, ""), "a/x; 0s on n0=2"),
+        (elastic.clone(), elastic, "a/y; 0s on n0=3"),
+    ] {
+        let outcome = outcome(&[nodes.clone(), first, again(second)], &Options::default());
+        let history = &histories(&outcome)[0];
+        assert!(history.starts_with(start) && history.ends_with("; Running"), "{history}");
+        assert_eq!(outcome.summary.evictions, 0, "{history}");
+    }
+}
