@@ -15,6 +15,7 @@ use super::applied_again::{Standing, applied_again};
 use super::check;
 use super::effect::Effect;
 use super::groups::Groups;
+use super::immutable;
 use super::objects::{
     self, deadline, decode_value, life, life_in_snapshot, longest, node_as_kubelet, refuse_running, take_user,
 };
@@ -293,6 +294,9 @@ impl Cluster {
         let id = Self::id(object);
         if self.in_snapshot.contains(&(object.kind, namespace.to_owned(), object.name.clone())) {
             return Err(object.invalid("metadata.name", "already exists in the snapshot".to_owned()));
+        }
+        if let Some(known) = self.known.get(&id) {
+            immutable::check(object, &known.object, standing)?;
         }
         let bound = object.manifest["spec"]["nodeName"].is_string() && object.kind == Kind::Pod;
         if bound || !self.directory.namespaces.contains_key(namespace) {

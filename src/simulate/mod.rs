@@ -3,7 +3,7 @@
 //! [`cluster`] is the simulated API server: objects pass through the webhook and the production conversion to engine
 //! values. [`crate::engine::replay`] is the rest of the cluster: it carries decisions out and lets pods run and end.
 //! [`simulation`] advances time; `recorder` and `utilization` collect the outcome. `check` judges single objects as an API
-//! server does, `references` and `from_start` what only the whole scenario shows to be a mistake.
+//! server does, `immutable` their changes, `references` and `from_start` what only the whole scenario shows to be a mistake.
 
 mod applied_again;
 mod check;
@@ -12,6 +12,7 @@ mod effect;
 mod expected_start;
 mod from_start;
 mod groups;
+mod immutable;
 mod objects;
 mod outcome;
 mod recorder;

@@ -254,3 +254,59 @@ fn more_pods_than_a_running_job_was_granted_are_refused_and_an_unchanged_manifes
         assert_eq!(outcome.summary.evictions, 0, "{history}");
     }
 }
+
+#[test]
+fn the_template_of_a_job_with_pods_and_the_resources_of_a_pod_stay_as_they_are() {
+    let at = |time: &str, part: String| {
+        part.replace("annotations: {", &format!("annotations: {{simulate.sluice.dev/at: {time}, "))
+    };
+    let pod = |gpus: u32| {
+        format!(
+            "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: p, namespace: a, annotations: {{}}}}\n\
+             spec: {{containers: [{{name: m, image: x, resources: {{limits: {{nvidia.com/gpu: {gpus}}}}}}}]}}\n"
+        )
+    };
+    let slow = "|      terminationGracePeriodSeconds: 30";
+    let nodes = node("n0", 4, "");
+    let gpus = "resources.limits[nvidia.com/gpu]: cannot be changed: ";
+    let template = format!("s.yaml: document 8 (Job a/x): spec.template.spec.containers[0].{gpus}");
+    for (parts, expected) in [
+        (
+            [job_of("a/x", 1, 4, "", ""), at("5s", job_of("a/x", 1, 1, "", ""))].concat(),
+            format!("{template}a Job that runs keeps its template"),
+        ),
+        (
+            [job_of("a/x", 1, 4, "", ""), at("5s", job_of("a/x", 1, 1, "", "  suspend: true"))].concat(),
+            format!("{template}a Job that runs keeps its template"),
+        ),
+        (
+            [
+                job_of("a/x", 1, 4, "", slow),
+                at("9s", job_of("a/x", 1, 1, "", slow)),
+                at("5s", job_of("a/x", 1, 4, "", &format!("  suspend: true{slow}"))),
+            ]
+            .concat(),
+            format!("{template}a Job keeps its template until its last pod is gone"),
+        ),
+        (
+            [pod(2), at("5s", pod(1))].concat(),
+            format!(
+                "s.yaml: document 8 (Pod a/p): spec.containers[0].{gpus}a Pod that exists keeps its resources"
+            ),
+        ),
+    ] {
+        assert_eq!(error(&[nodes.clone(), parts]), expected);
+    }
+    // Equal amounts are no change, nor are requests that follow from limits, and a Job that waits may change.
+    let written = at("5s", job("a/x", 1, ""))
+        .replace("{nvidia.com/gpu: 1}", "{nvidia.com/gpu: '1'}, requests: {nvidia.com/gpu: 1000m}");
+    let parts = [
+        nodes,
+        job("a/x", 1, ""),
+        written,
+        job_of("a/y", 1, 8, "", ""),
+        at("5s", job_of("a/y", 1, 1, "", "")),
+    ];
+    let running = outcome(&parts, &Options::default());
+    assert!(histories(&running).iter().all(|history| history.ends_with("; Running")), "{running:?}");
+}
