@@ -20,7 +20,7 @@ use super::objects::{
     self, deadline, decode_value, life, life_in_snapshot, longest, node_as_kubelet, refuse_running, take_user,
 };
 use super::snapshot::Snapshot;
-use super::unmanaged::UnmanagedWorkload;
+use super::unmanaged_object;
 use crate::api::caps::Caps;
 use crate::api::node_pool::NodePool;
 use crate::api::priority::Class;
@@ -28,7 +28,6 @@ use crate::api::record::Record;
 use crate::api::team::Team;
 use crate::cluster::mirror::{Change, Mirror};
 use crate::cluster::reduce;
-use crate::cluster::reduce::claims::Claims;
 use crate::cluster::table::Seen;
 use crate::cluster::target;
 use crate::cluster::wire;
@@ -168,9 +167,19 @@ impl Cluster {
             Kind::Job | Kind::Pod => self.submit(object, submitted, standing),
             _ => {
                 let change = self.definition(object, true)?;
-                Ok(self.take(change))
+                let effects = self.take(change);
+                Ok(effects.into_iter().map(|effect| self.left(effect)).collect())
             }
         }
+    }
+
+    /// A workload that leaves its team while its object stays is not deleted: it is unmanaged from now on.
+    fn left(&self, effect: Effect) -> Effect {
+        let Effect::Deleted(id) = &effect else { return effect };
+        let known = self.known.get(id);
+        let workload =
+            known.and_then(|known| unmanaged_object::unmanaged(&known.object, id.clone(), &self.mirror).ok());
+        workload.map_or(effect, Effect::Left)
     }
 
     /// Reads an object that is neither a node nor a workload; with `strictly` an unknown field is an error.
@@ -253,7 +262,7 @@ impl Cluster {
 
     fn delete_workload(&mut self, id: &WorkloadId) -> Vec<Effect> {
         let Some(known) = self.known.remove(id) else { return Vec::new() };
-        let managed = self.mirror.workload(id).is_some();
+        let managed = self.mirror.workload(id).is_some_and(|(managed, _)| !managed.workload.team.is_empty());
         let member = self.groups.remove(id);
         let gone = Seen::Deleted(id.0.clone());
         let effects = self.take(if known.object.kind == Kind::Job {
@@ -409,39 +418,9 @@ impl Cluster {
         object: &Arc<Object>,
         id: WorkloadId,
     ) -> Result<Vec<Effect>, ScenarioError> {
-        let job: wire::Job;
-        let pod: wire::Pod;
-        let (spec, labels, at, numbers) = if object.kind == Kind::Job {
-            job = decode_value(object, object.manifest.clone())?;
-            let count = |number: Option<i64>| number.and_then(|number| u32::try_from(number).ok());
-            let pods = count(job.spec.parallelism).unwrap_or(1);
-            let completions = count(job.spec.completions).unwrap_or(pods);
-            (
-                &job.spec.template.spec,
-                job.spec.template.metadata.labels.as_ref(),
-                "spec.template.spec",
-                (pods, completions, job.spec.suspend == Some(true)),
-            )
-        } else {
-            pod = decode_value(object, object.manifest.clone())?;
-            (&pod.spec, pod.metadata.labels.as_ref(), "spec", (1, 1, false))
-        };
-        let mut shape = reduce::shape::shape(spec, spec.affinity.as_ref());
-        let profile =
-            reduce::profile::profile(object.namespace.as_ref(), labels, spec, spec.affinity.as_ref());
-        let namespace = object.namespace.as_deref().unwrap_or_default().into();
-        let claims = reduce::claims::claims(spec, None);
-        if let Some(claims) = Claims::of_template(&namespace, vec![claims], &shape.requests, &[]) {
-            let wrong = |why: Name| object.invalid(&format!("{at}.resourceClaims"), why.to_string());
-            shape.requests = self.mirror.requests_with(&claims).map_err(wrong)?;
-        }
-        let (pods, completions, held) = numbers;
-        let bound = spec.node_name.as_deref().filter(|_| object.kind == Kind::Pod).map(Name::from);
-        let life = life(object);
-        let known = Known { object: Arc::clone(object), life, shape: shape.clone(), submitted: Time(0) };
-        self.known.insert(id.clone(), known);
-        let team = self.mirror.team_of(&namespace);
-        let workload = UnmanagedWorkload { id, shape, profile, pods, completions, life, held, bound, team };
+        let workload = unmanaged_object::unmanaged(object, id.clone(), &self.mirror)?;
+        let (life, shape) = (workload.life, workload.shape.clone());
+        self.known.insert(id, Known { object: Arc::clone(object), life, shape, submitted: Time(0) });
         Ok(vec![Effect::Unmanaged(workload)])
     }
 

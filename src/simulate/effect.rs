@@ -35,6 +35,8 @@ pub enum Effect {
     },
     /// A workload was deleted.
     Deleted(WorkloadId),
+    /// The namespace of a workload has left its team.
+    Left(UnmanagedWorkload),
     /// An unmanaged workload was submitted.
     Unmanaged(UnmanagedWorkload),
     /// An unmanaged workload was deleted.

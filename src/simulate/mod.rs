@@ -23,6 +23,7 @@ mod snapshot;
 #[cfg(test)]
 mod tests;
 mod unmanaged;
+mod unmanaged_object;
 mod utilization;
 
 use std::time::Duration;

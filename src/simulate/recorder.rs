@@ -134,6 +134,18 @@ impl Recorder {
         entry.row.state = if workload.held { State::Held } else { State::Pending };
     }
 
+    /// A workload has left its team.
+    pub fn left(&mut self, id: &WorkloadId, held: bool) {
+        if let Some(entry) = self.entry(id) {
+            (entry.row.team, entry.row.queue) = (String::new(), String::new());
+            entry.managed = false;
+            entry.row.state = if held { State::Held } else { State::Pending };
+            if held {
+                entry.row.message = "suspended in the queue of a team that its namespace has left".to_owned();
+            }
+        }
+    }
+
     /// The entry of an identity, a new one if there is none.
     fn open(&mut self, submission: Submission, id: WorkloadId) -> &mut Entry {
         let submitted = self.clock(submission.at);
@@ -443,9 +455,11 @@ impl Entry {
                 "no node has capacity; its namespace belongs to no team, so Sluice does not queue it",
             ),
         };
-        self.row.state = state;
         self.row.reason = "Unmanaged".to_owned();
-        self.row.message = message.to_owned();
+        if state != State::Held || self.row.message.is_empty() {
+            self.row.message = message.to_owned();
+        }
+        self.row.state = state;
     }
 }
 

@@ -13,7 +13,7 @@ use super::objects::{RUNNING_ON, life_in_snapshot};
 use super::outcome::{Clock, NodeRow, Outcome, TeamRow};
 use super::recorder::{GroupChange, Recorder, Submission};
 use super::snapshot::Snapshot;
-use super::unmanaged::{self, UnmanagedWorkloads};
+use super::unmanaged::{self, UnmanagedWorkload, UnmanagedWorkloads};
 use super::utilization::UtilizationMeter;
 use super::{Error, Options, Progress};
 use crate::engine::Engine;
@@ -286,9 +286,13 @@ impl Simulation {
                 }
                 Effect::MemberDeleted { group, number } => self.run.forgo(&group, number),
                 Effect::Submitted { workload, life, deadline, queue, members } => {
-                    if self.recorder.has_ended(&workload.id) {
+                    // What runs unmanaged runs on like that.
+                    if self.recorder.has_ended(&workload.id)
+                        || self.unmanaged.runs(&workload.id) == Some(true)
+                    {
                         continue;
                     }
+                    self.unmanaged.forget(&workload.id);
                     let submission =
                         submission(&workload.namespace, &workload.name, workload.kind.to_string());
                     if members.is_empty() {
@@ -304,6 +308,7 @@ impl Simulation {
                     self.recorder.deleted(&id, now);
                     self.run.delete(&id);
                 }
+                Effect::Left(workload) => self.leave(workload),
                 Effect::Unmanaged(workload) => {
                     let Some(object) = object else { continue };
                     let submission = Submission {
@@ -329,6 +334,20 @@ impl Simulation {
                 }
             }
         }
+    }
+
+    /// A workload has left its team: what runs of it runs on, and what waits stays suspended.
+    fn leave(&mut self, workload: UnmanagedWorkload) {
+        let id = workload.id.clone();
+        let granted = match self.run.workload(&id).map(|workload| &workload.state) {
+            Some(Observed::Admitted(admission)) => Some(admission.pods),
+            _ => None,
+        };
+        let left = self.run.leave(&id);
+        let pods = granted.unwrap_or(workload.pods);
+        let workload = UnmanagedWorkload { pods, held: granted.is_none(), ..workload };
+        self.recorder.left(&id, workload.held);
+        self.unmanaged.take_over(&mut self.run, workload, left);
     }
 
     /// Places a workload that has been running since before the start.

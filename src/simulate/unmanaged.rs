@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::engine::replay::{Life, Run};
+use crate::engine::replay::{Left, Life, Run};
 use crate::engine::types::{
     Event, Name, Pod, PodId, PodShape, Profile, Replacement, Time, Unadmitted, WorkloadId,
 };
@@ -104,6 +104,24 @@ impl UnmanagedWorkloads {
         }
     }
 
+    /// Takes over a workload that Sluice does not manage any more, with its running pods.
+    pub fn take_over(&mut self, run: &mut Run, workload: UnmanagedWorkload, left: Left) {
+        let id = workload.id.clone();
+        self.add(run, workload, &BTreeMap::new());
+        if let Some(entry) = self.entries.get_mut(&id) {
+            (entry.succeeded, entry.created) = (left.succeeded, left.made);
+        }
+        for (node, end) in left.pods {
+            self.start_until(run, &id, node, end);
+        }
+    }
+
+    /// Forgets a workload without pods, which Sluice manages from now on.
+    pub fn forget(&mut self, id: &WorkloadId) {
+        self.entries.remove(id);
+        self.waiting.retain(|other| other != id);
+    }
+
     /// Deletes a workload; its pods end after their grace.
     pub fn delete(&mut self, now: Time, id: &WorkloadId) {
         let Some(entry) = self.entries.get_mut(id) else { return };
@@ -192,13 +210,18 @@ impl UnmanagedWorkloads {
     }
 
     fn start(&mut self, run: &mut Run, id: &WorkloadId, node: Name) {
+        let duration = self.entries.get(id).and_then(|entry| entry.workload.life.run);
+        self.start_until(run, id, node, duration.map(|duration| run.now().after(duration)));
+    }
+
+    fn start_until(&mut self, run: &mut Run, id: &WorkloadId, node: Name, end: Option<Time>) {
         let Some(entry) = self.entries.get_mut(id) else { return };
         let pod = PodId(format!("{id}/{}", entry.created).into());
         entry.created += 1;
         entry.pods.insert(pod.clone(), node.clone());
-        if let Some(duration) = entry.workload.life.run {
+        if let Some(end) = end {
             self.timers += 1;
-            self.ends.insert((run.now().after(duration), self.timers), (id.clone(), pod.clone()));
+            self.ends.insert((end, self.timers), (id.clone(), pod.clone()));
         }
         let requests = entry.workload.shape.requests.clone();
         let profile = Some(Arc::clone(&entry.workload.profile));

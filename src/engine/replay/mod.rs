@@ -43,6 +43,7 @@ use crate::types::amount::ResourceList;
 use crate::types::{Action, BudgetUsed, Event, Name, Observed, PodId, Time, Workload, WorkloadId};
 
 pub use crate::replay::life::{Happening, Life};
+pub use crate::replay::stop::Left;
 
 /// How often decisions at one instant may lead to further ones.
 const MOST_ROUNDS: u32 = 10_000;

@@ -288,4 +288,41 @@ impl Run {
         }
         self.stop(id, vec![number], self.now);
     }
+
+    /// Takes a workload out of the run that is not managed any more. Its running pods are the caller's from now on;
+    /// those that are ending end as they would have.
+    pub fn leave(&mut self, id: &WorkloadId) -> Left {
+        let life = self.lives.remove(id).unwrap_or_default();
+        self.take_up(id, life);
+        self.dirty = true;
+        self.engine.apply(Event::WorkloadRemoved(id.clone()), self.now);
+        self.set_places(id, &[]);
+        let Some(item) = self.items.get_mut(id) else { return Left::default() };
+        item.deleted = true;
+        let mut left = Left { pods: Vec::new(), succeeded: item.done, made: item.made };
+        let running: Vec<u32> = item.running().map(|(number, _)| number).collect();
+        for number in running {
+            let Some(place) = item.pods.remove(&number) else { continue };
+            if let Some(key) = place.timer {
+                self.timers.drop_pod(key, number);
+            }
+            self.busy.change(item.requests(), -1);
+            self.engine.apply(Event::PodRemoved(place.pod), self.now);
+            let end = place.timer.map(|(at, _)| at);
+            left.pods.extend(place.node.map(|node| (node, end)));
+        }
+        self.forget_if_over(id);
+        left
+    }
+}
+
+/// What a workload leaves that is not managed any more.
+#[derive(Clone, Debug, Default)]
+pub struct Left {
+    /// The node of each of its running pods, and when it ends by itself.
+    pub pods: Vec<(Name, Option<Time>)>,
+    /// How many of its pods have succeeded.
+    pub succeeded: u32,
+    /// How many pods were ever made.
+    pub made: u32,
 }
