@@ -4,7 +4,7 @@ use crate::cycle::{misplaced, pods_ready, requeue, reserve};
 use crate::prediction::Prediction;
 use crate::prediction::run_times::Manner;
 use crate::scheduler::Scheduler;
-use crate::scheduler::nominations::Change;
+use crate::scheduler::nominations::{Broken, Change};
 use crate::state::cluster::Effect;
 use crate::state::workload::{Phase, WorkloadInfo, next_phase};
 use crate::types::{
@@ -339,14 +339,22 @@ fn paused(scheduler: &Scheduler) -> Vec<WorkloadId> {
     paused.map(|info| info.workload.id.clone()).collect()
 }
 
-/// Releases capacity nominated to a workload that does not wait for it any more.
+/// Releases capacity nominated to a workload that does not wait for it any more. One that waits for something else since it
+/// was edited needs other victims because of that edit.
 fn drop_stale_nomination(scheduler: &mut Scheduler, id: &WorkloadId) {
     let Some(nomination) = scheduler.nominations.of(id) else { return };
     let state = &scheduler.state;
     let stands = |info: &WorkloadInfo| nomination.is_for(info) && !state.is_paused(info);
+    let waits = |info: &WorkloadInfo| {
+        let wants = matches!(info.phase, Phase::Pending | Phase::Stopping(_) | Phase::Leaving { .. });
+        wants && !info.removed && !info.workload.hold && !state.is_paused(info)
+    };
+    let edited = state.get(id).is_some_and(waits);
     if !state.get(id).is_some_and(stands)
         && let Some(nomination) = scheduler.nominations.remove(id)
     {
+        let change = scheduler.cursor.latest_change.clone().filter(|_| edited);
+        scheduler.nominations.broken.extend(change.map(|change| (id.clone(), Broken::After(change))));
         nomination.nominate(&mut scheduler.state, -1);
         scheduler.cursor.generation += 1;
     }
