@@ -5,12 +5,14 @@
 //! the roots. Teams of weight 0 get the remainder.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use crate::capacity::fit::admits_once_open;
 use crate::state::cluster::ClusterState;
-use crate::state::workload::Phase;
+use crate::state::workload::{Phase, WorkloadInfo};
 use crate::types::ids::{PoolId, TeamId};
 use crate::types::vector::Vector;
-use crate::types::{DEFAULT_POOL, Name};
+use crate::types::{DEFAULT_POOL, Name, Node, PodShape};
 
 /// One participant of a division.
 #[derive(Clone, Copy, Debug, Default)]
@@ -87,17 +89,59 @@ impl<'a> Sizes<'a> {
         Self(sizes)
     }
 
-    /// Whether a node of the pool is large enough for a pod of this need. What no node can hold is no demand.
+    /// Whether a node of the pool is large enough for a pod of this need.
     fn hold(&self, pool: PoolId, need: &Vector) -> bool {
         self.0.get(&pool).is_some_and(|sizes| sizes.iter().any(|size| size.fits(need) > 0))
     }
 }
 
-/// The fair share of every team in every pool, for the resources in demand there. Work that waits counts if a node is
-/// large enough for its pods.
+/// The most nodes that an answer looks at for the constraints of what waits; beyond, the size alone tells what a node can hold.
+const MOST_LOOKS: usize = 200_000;
+
+/// Which waiting work some node can hold: what no node can hold is no demand.
+struct Nodes<'a> {
+    sizes: Sizes<'a>,
+    of_pool: BTreeMap<PoolId, Vec<(&'a Vector, &'a Node)>>,
+    /// The answers so far. Equal workloads share their shape.
+    known: BTreeMap<(PoolId, *const PodShape), bool>,
+    looks: usize,
+}
+
+impl<'a> Nodes<'a> {
+    fn of(state: &'a ClusterState) -> Self {
+        let mut of_pool: BTreeMap<PoolId, Vec<(&Vector, &Node)>> = BTreeMap::new();
+        for (_, info, node) in state.nodes.alive() {
+            of_pool.entry(info.pool).or_default().push((&info.allocatable, node));
+        }
+        Self { sizes: Sizes::of(state), of_pool, known: BTreeMap::new(), looks: MOST_LOOKS }
+    }
+
+    fn can_hold(&mut self, pool: PoolId, info: &WorkloadInfo) -> bool {
+        if !self.sizes.hold(pool, &info.need) {
+            return false;
+        }
+        let key = (pool, Arc::as_ptr(&info.shape));
+        if let Some(known) = self.known.get(&key) {
+            return *known;
+        }
+        let (shape, nodes) = (info.plain_shape(), self.of_pool.get(&pool).map_or(&[][..], Vec::as_slice));
+        if nodes.len() > self.looks {
+            return true;
+        }
+        let holds =
+            |(size, node): &(&Vector, &Node)| size.fits(&info.need) > 0 && admits_once_open(node, shape);
+        let found = nodes.iter().position(holds);
+        self.looks -= found.map_or(nodes.len(), |before| before + 1);
+        self.known.insert(key, found.is_some());
+        found.is_some()
+    }
+}
+
+/// The fair share of every team in every pool, for the resources in demand there. Work that waits counts if some node can
+/// hold one of its pods.
 pub fn shares(state: &ClusterState) -> BTreeMap<(PoolId, TeamId), Vector> {
     let mut demands: BTreeMap<PoolId, BTreeMap<TeamId, Vector>> = BTreeMap::new();
-    let sizes = Sizes::of(state);
+    let mut nodes = Nodes::of(state);
     for info in state.iter().filter(|info| !info.removed) {
         let wanted = info.workload.pods.max(info.usage.pods);
         let pool = match &info.phase {
@@ -105,7 +149,7 @@ pub fn shares(state: &ClusterState) -> BTreeMap<(PoolId, TeamId), Vector> {
             Phase::Pending | Phase::Leaving { .. } | Phase::Stopping(_) => {
                 let default: Name = DEFAULT_POOL.into();
                 let pool = state.quotas.pool(info.workload.pools.first().unwrap_or(&default));
-                pool.filter(|pool| sizes.hold(*pool, &info.need))
+                pool.filter(|pool| nodes.can_hold(*pool, info))
             }
             Phase::Starting(_) | Phase::Running(_) | Phase::Resizing { .. } => Some(info.usage.pool),
         };
