@@ -68,6 +68,8 @@ pub struct Answer {
     pub total: Option<usize>,
     /// Where the next page begins.
     pub cursor: Option<String>,
+    /// Why there are no rows, where Sluice does not manage the namespace.
+    pub note: Option<String>,
     /// Whether the rows are still those of the version that the question named.
     pub unchanged: bool,
     rows: Option<Box<RawValue>>,

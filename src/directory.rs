@@ -169,6 +169,19 @@ pub struct Directory {
     pub places: Places,
 }
 
+impl Directory {
+    /// Why Sluice does not manage a namespace; `None` if it does.
+    #[must_use]
+    pub fn unmanaged(&self, namespace: &str) -> Option<String> {
+        let line = || {
+            format!(
+                "namespace {namespace:?} belongs to no team, so Sluice does not queue its workloads; label it sluice.dev/team"
+            )
+        };
+        (!self.namespaces.contains_key(namespace)).then(line)
+    }
+}
+
 /// The team and default queue in a namespace's labels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Membership {

@@ -209,7 +209,7 @@ pub fn definitions() -> [CustomResourceDefinition; 2] {
         let answer = JSONSchemaProps {
             type_: Some("object".to_owned()),
             description: Some(
-                "The answer, written by Sluice: `rows` (or `gzip`), their `version` and `total` number, the time `at`, and a `cursor` if there are more."
+                "The answer, written by Sluice: `rows` (or `gzip`), their `version` and `total` number, the time `at`, a `cursor` if there are more, and a `note` if Sluice does not manage the namespace."
                     .to_owned(),
             ),
             x_kubernetes_preserve_unknown_fields: Some(true),

@@ -25,6 +25,7 @@ pub(super) async fn workloads(
     caller: &str,
 ) -> Result<Value, Refusal> {
     let own = scope.namespace(filter.namespace.as_deref())?;
+    let asked = own.clone();
     let by_state = QueueFilter { states: filter.states.clone(), ..QueueFilter::default() } == filter;
     let wide = if filter == QueueFilter::default() || filter.states.contains(&Phase::Finished) {
         None
@@ -42,13 +43,23 @@ pub(super) async fn workloads(
         [] => state != Phase::Finished.code(),
         states => states.contains(&state),
     };
-    shared(state, (scope, if me { caller } else { "" }), spec, |before| async {
+    let answer = shared(state, (scope, if me { caller } else { "" }), spec, |before| async {
         if let Some(wide) = wide {
             return made(move || Ok(wide.narrowed(|row| wanted(&row.state) && has(&choice, row)))).await;
         }
         chosen(state, scope, (choice, wanted), before).await
-    })
-    .await
+    });
+    Ok(noted(state, asked.as_deref(), answer.await?))
+}
+
+/// An answer about a namespace; without rows it says so where Sluice does not manage the namespace.
+fn noted(state: &AskState, namespace: Option<&str>, mut answer: Value) -> Value {
+    if answer["total"] == 0
+        && let Some(why) = namespace.and_then(|namespace| state.directory.load().unmanaged(namespace))
+    {
+        answer["note"] = why.into();
+    }
+    answer
 }
 
 /// The Question about all workloads that have not ended.
@@ -111,7 +122,7 @@ pub(super) async fn explained(
     let namespace = scope.namespace(namespace.as_deref())?;
     let namespace = namespace
         .ok_or_else(|| Refusal::invalid("spec.explain.namespace: a ClusterQuestion must name it"))?;
-    let accelerators = state.accelerators.clone();
+    let (accelerators, asked) = (state.accelerators.clone(), namespace.clone());
     let rows = state
         .asker
         .ask(|to| Question::Workload((namespace, name), accelerators, to))
@@ -119,7 +130,7 @@ pub(super) async fn explained(
         .ok_or_else(stopping)?;
     let Made { listing, .. } = listing(state, scope, rows, None).await?;
     let spec = spec.clone();
-    away(move || listing.page(&spec)).await
+    Ok(noted(state, Some(&asked), away(move || listing.page(&spec)).await?))
 }
 
 /// Workloads with their expected starts; `before` is the last listing of the same.

@@ -11,7 +11,7 @@ use super::state::{AT_ONCE, MOST_WAITING};
 use super::*;
 use crate::certs::proof::Proof;
 use crate::controller::{Asker, Question, Readiness};
-use crate::directory::SharedDirectory;
+use crate::directory::{Directory, Membership, SharedDirectory};
 use crate::forecast::Forecaster;
 use crate::history::query::Reader;
 use crate::view::Accelerators;
@@ -100,6 +100,25 @@ async fn each_question_is_answered_into_its_object_without_the_proof() {
         let (_, object) = post(&state, "/ask", &review(&with_proof(again))).await;
         assert_eq!(object["answer"]["unchanged"], true, "{object}");
     }
+}
+
+#[tokio::test]
+async fn an_answer_without_rows_says_where_sluice_does_not_manage_the_namespace() {
+    let state = replica();
+    let note = async |spec: Value| {
+        let (_, object) = post(&state, "/ask", &review(&with_proof(spec))).await;
+        object["answer"]["note"].as_str().map(ToOwned::to_owned)
+    };
+    for spec in [json!({"queue": {}}), json!({"queue": {"team": "x"}}), json!({"explain": {"name": "x"}})] {
+        let said = note(spec.clone()).await.unwrap_or_default();
+        assert!(said.starts_with("namespace \"a\" belongs to no team"), "{spec}: {said}");
+    }
+    assert_eq!(note(json!({"teams": {}})).await, None, "these are not of the namespace");
+    let membership = Membership { team: "x".into(), queue: None };
+    let namespaces = [("a".into(), membership)].into();
+    state.directory.store(Directory { namespaces, ..Directory::default() });
+    assert_eq!(note(json!({"queue": {}})).await, None);
+    assert_eq!(note(json!({"explain": {"name": "x"}})).await, None);
 }
 
 #[tokio::test(start_paused = true)]

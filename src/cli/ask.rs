@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::cluster::{self, Cluster};
+use super::cluster::{self, Cluster, Page};
 use super::print::{self, Answer};
 use super::screen::Screen;
 use super::target::Target;
@@ -71,26 +71,27 @@ pub fn nodes(options: &Options) -> anyhow::Result<()> {
     answer.print(&options.print, &screen, || grid::table(&columns, &nodes, &screen, headers))
 }
 
-/// `sluice explain`. The workload may be named without its namespace.
+/// `sluice explain`. The workloads may be named without their namespace.
 pub fn explain(options: &Options, words: &[String]) -> anyhow::Result<()> {
-    let (target, mut found) = cluster::with(&options.cluster, async |mut cluster| {
-        let target = Target::read(words, options.cluster.namespace(), &cluster.namespace)?;
-        cluster.namespace.clone_from(&target.namespace);
-        let namespace = cluster.all.then(|| target.namespace.clone());
-        let explain = ExplainFilter { name: target.name.clone(), namespace };
-        let spec = QuestionSpec { explain: Some(explain), ..QuestionSpec::default() };
-        let found: Vec<WorkloadRow> = cluster.ask(spec).await?;
-        Ok((target, found))
+    let found = cluster::with(&options.cluster, async |cluster| {
+        let read = |words: &[String]| Target::read(words, options.cluster.namespace(), &cluster.namespace);
+        if let [kind, _] = words
+            && !kind.contains('/')
+        {
+            let target = read(words)?;
+            // Only objects tell whether the first word is the kind of the second, unless Sluice has such a kind itself.
+            let known = target.has_known_kind();
+            if known || named(&cluster, &target).await?.0.iter().any(|row| target.may_be(&row.kind)) {
+                return explained(&cluster, &target).await;
+            }
+        }
+        let targets: Vec<Target> = words.chunks(1).map(read).collect::<Result<_, _>>()?;
+        let mut found = Vec::new();
+        for target in &targets {
+            found.extend(explained(&cluster, target).await?);
+        }
+        Ok(found)
     })?;
-    if found.is_empty() {
-        let Target { namespace, name, .. } = &target;
-        anyhow::bail!("Sluice manages no Job or Pod {namespace}/{name}");
-    }
-    let kinds: Vec<String> = found.iter().map(|row| row.kind.clone()).collect();
-    found.retain(|row| target.may_be(&row.kind));
-    if found.is_empty() {
-        anyhow::bail!("there is no {}, but a {} of that name", target.label(), kinds.join(" and "));
-    }
     let screen = Screen::new();
     let columns = columns::every();
     let answer = Answer {
@@ -101,6 +102,35 @@ pub fn explain(options: &Options, words: &[String]) -> anyhow::Result<()> {
         name: columns::name_of,
     };
     answer.print(&options.print, &screen, || table::explain(&found, &screen))
+}
+
+/// The workloads of the name and kind of a target.
+///
+/// # Errors
+/// When there is none, or the question is not answered.
+async fn explained(cluster: &Cluster, target: &Target) -> anyhow::Result<Vec<WorkloadRow>> {
+    let (mut found, note) = named(cluster, target).await?;
+    if found.is_empty() {
+        let Target { namespace, name, .. } = target;
+        anyhow::bail!(note.unwrap_or_else(|| format!("Sluice manages no Job or Pod {namespace}/{name}")));
+    }
+    let kinds: Vec<String> = found.iter().map(|row| row.kind.clone()).collect();
+    found.retain(|row| target.may_be(&row.kind));
+    if found.is_empty() {
+        anyhow::bail!("there is no {}, but a {} of that name", target.label(), kinds.join(" and "));
+    }
+    Ok(found)
+}
+
+/// The workloads of the name of a target, of any kind; without one, why where Sluice does not manage the namespace.
+async fn named(cluster: &Cluster, target: &Target) -> anyhow::Result<(Vec<WorkloadRow>, Option<String>)> {
+    let mut cluster = cluster.clone();
+    cluster.namespace.clone_from(&target.namespace);
+    let namespace = cluster.all.then(|| target.namespace.clone());
+    let explain = ExplainFilter { name: target.name.clone(), namespace };
+    let spec = QuestionSpec { explain: Some(explain), ..QuestionSpec::default() };
+    let page: Option<Page<WorkloadRow>> = cluster.page(&spec).await?;
+    Ok(page.map_or_else(Default::default, |page| (page.rows, page.note)))
 }
 
 /// `sluice what-if`.

@@ -112,6 +112,8 @@ pub struct Page<T> {
     pub cursor: Option<String>,
     /// When it was given, by the clock of Sluice.
     pub at: Option<Timestamp>,
+    /// Why it has no rows, where Sluice does not manage the namespace.
+    pub note: Option<String>,
 }
 
 /// The cluster that is asked.
@@ -217,10 +219,10 @@ impl Cluster {
         if answer.unchanged {
             return Ok(None);
         }
-        let (cursor, at, total) = (answer.cursor.clone(), answer.at, answer.total);
+        let (cursor, at, total, note) = (answer.cursor.clone(), answer.at, answer.total, answer.note.clone());
         let version = answer.version.clone().context(UNEXPECTED)?;
         let rows: Vec<T> = rows_of(answer)?;
-        Ok(Some(Page { total: total.unwrap_or(rows.len()), rows, version, cursor, at }))
+        Ok(Some(Page { total: total.unwrap_or(rows.len()), rows, version, cursor, at, note }))
     }
 
     async fn answer(&self, spec: &QuestionSpec) -> anyhow::Result<client::Answer> {

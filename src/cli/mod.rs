@@ -9,6 +9,7 @@ mod export;
 mod grid;
 mod human;
 mod import;
+mod known;
 mod log_limit;
 mod logs;
 mod manual;
@@ -126,10 +127,10 @@ enum Command {
         #[command(flatten)]
         options: ask::Options,
     },
-    /// Explain the state of a workload: the reason, the numbers and the workloads involved.
+    /// Explain the state of workloads: the reason, the numbers and the workloads involved.
     Explain {
-        /// The workload: NAME, KIND/NAME or KIND NAME as for kubectl (`job/train -n vision`), or NAMESPACE/NAME.
-        #[arg(value_name = "WORKLOAD", required = true, num_args = 1..=2, add = complete::workloads())]
+        /// The workloads: NAME, KIND/NAME as for kubectl (`job/train -n vision`), or NAMESPACE/NAME; or one as KIND NAME.
+        #[arg(value_name = "WORKLOAD", required = true, add = complete::workloads())]
         workload: Vec<String>,
         /// Cluster and output.
         #[command(flatten)]

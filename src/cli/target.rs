@@ -1,4 +1,4 @@
-//! The workload argument of `explain`, written as for kubectl or as Sluice prints it.
+//! The workload arguments of commands, written as for kubectl or as Sluice prints it.
 
 use super::Invalid;
 
@@ -47,6 +47,12 @@ impl Target {
     pub fn may_be(&self, kind: &str) -> bool {
         let matches = |written| is(written, kind) || (kind == "PodGroup" && is(written, "Pod"));
         self.kind.as_deref().is_none_or(matches)
+    }
+
+    /// Whether its kind is written, and is one that Sluice knows by itself.
+    #[must_use]
+    pub fn has_known_kind(&self) -> bool {
+        self.kind.as_deref().is_some_and(|written| KINDS.iter().any(|kind| is(written, kind)))
     }
 
     /// The argument for error messages: `job a/x`.
@@ -113,6 +119,8 @@ mod tests {
             }
         }
         assert!(read("po/b").is_ok_and(|pod| pod.may_be("PodGroup")));
+        let known = |written| read(written).expect(written).has_known_kind();
+        assert!(known("job b") && known("jobs.batch b") && !known("a b") && !known("b"));
         let given = Target::read(&["sparkjob/b".to_owned()], Some("a"), "here").expect("a workload");
         assert!(given.namespace == "a" && given.may_be("SparkJob") && !given.may_be("Job"));
         let any = read("a/b").expect("a workload");

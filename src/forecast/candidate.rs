@@ -29,10 +29,8 @@ pub fn submitted(
             "expected a Job of batch/v1, a Pod of v1 or a custom kind that Sluice manages, got {kind:?} of {version:?}"
         ));
     }
-    if !directory.namespaces.contains_key(&*namespace) {
-        return Err(format!(
-            "namespace {namespace:?} belongs to no team, so Sluice does not queue its workloads; label it sluice.dev/team"
-        ));
+    if let Some(why) = directory.unmanaged(&namespace) {
+        return Err(why);
     }
     // A status would make it look like an object that has run.
     if let Some(fields) = object.as_object_mut() {

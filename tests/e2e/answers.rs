@@ -133,8 +133,7 @@ async fn mistakes_and_failures_have_codes(dora: &Path) -> Result<()> {
         ensure!(output.status.code() == Some(code), "{arguments:?}: {output:?}");
     }
     refused(dora, &["queue", "--team=zz"], "no team zz; there are a, b").await?;
-    refused(dora, &["queue", "--team=a", "--queue=night"], "no queue night in team a; there are default")
-        .await
+    refused(dora, &["queue", "--team=a", "--queue=night"], "no queue night in team a; there is default").await
 }
 
 /// What kubectl runs for `kubectl sluice explain mi<TAB>`.

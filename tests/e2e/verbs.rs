@@ -18,9 +18,11 @@ pub async fn act(world: &World, dora: &Path, erin: &Path) -> Result<()> {
 }
 
 async fn waiting_work_is_held_and_ordered(world: &World, dora: &Path, erin: &Path) -> Result<()> {
-    for verb in [&["hold", "mine"][..], &["top", "mine"], &["order", "1", "mine"], &["requeue", "mine"]] {
+    for verb in [&["hold", "mine"][..], &["top", "mine"], &["order", "1", "mine"]] {
         refused(dora, verb, "forbidden").await?;
     }
+    let waits = answered(erin, &["requeue", "mine"]).await?;
+    ensure!(waits == "job a/mine waits already, so there is no run to evict\n", "{waits}");
     refused(erin, &["hold", "b/secret-train"], "sluice-user").await?;
     refused(erin, &["hold", "pod/mine"], "manages no workload pod a/mine").await?;
     let held = sluice(erin, &["hold", "mine", "--verbose"]).await?;
@@ -60,6 +62,10 @@ async fn running_work_is_requeued_and_cancelled(world: &World, dora: &Path, erin
     world.kubectl.ok(&["delete", "job", "secret-train", "--namespace=b"]).await?;
     let runs = answered(erin, &["wait", "mine", "--timeout=3m"]).await?;
     ensure!(runs == "job a/mine runs\n", "{runs}");
+    let held = answered(erin, &["hold", "mine"]).await?;
+    ensure!(held.starts_with("job a/mine runs on"), "{held}");
+    answered(erin, &["release", "mine"]).await?;
+    refused(dora, &["requeue", "mine"], "forbidden").await?;
     answered(erin, &["requeue", "mine"]).await?;
     world
         .until("it is requeued", |view| match view.job("a", "mine").and_then(|job| job.eviction.as_ref()) {

@@ -9,7 +9,7 @@ use crate::cli::grid::{self, Column, Form as Cells, Value};
 use crate::cli::print::{Answer, Form};
 use crate::cli::screen::Screen;
 use crate::cli::target::Target;
-use crate::cli::{Invalid, ask, complete};
+use crate::cli::{Invalid, ask, complete, known};
 use crate::dates::When;
 use crate::view::accounts::HistoryRow;
 use crate::view::answers::Kind;
@@ -85,7 +85,11 @@ pub fn run(options: &ask::Options, filter: &Filter) -> anyhow::Result<()> {
             asked.namespace = cluster.all.then(|| target.namespace.clone());
             cluster.namespace.clone_from(&target.namespace);
         }
-        Ok((rows(&cluster, asked, most).await?, target))
+        let page = rows(&cluster, asked, most).await?;
+        if page.rows.is_empty() && target.is_none() {
+            known::check(&cluster, filter.team.as_deref(), None).await?;
+        }
+        Ok((page, target))
     })?;
     let Page { mut rows, cursor, .. } = page;
     if let Some(target) = &target {

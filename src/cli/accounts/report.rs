@@ -11,7 +11,7 @@ use crate::cli::cluster::{self};
 use crate::cli::grid::{self, Column, Form as Cells, Value};
 use crate::cli::print::{self, Answer, Form};
 use crate::cli::screen::Screen;
-use crate::cli::{Invalid, ask, complete};
+use crate::cli::{Invalid, ask, complete, known};
 use crate::dates::{When, cuts};
 use crate::engine::types::amount::Amount;
 use crate::view::accounts::{EvictionsRow, ReportRow, UsageRow, WaitsRow, csv};
@@ -70,7 +70,13 @@ pub fn run(options: &ask::Options, report: &Options) -> anyhow::Result<()> {
     let (from, to) = report.range(&screen)?;
     let filter = report.question(from, to, &screen)?;
     let spec = QuestionSpec { report: Some(filter), ..QuestionSpec::default() };
-    let rows: Vec<ReportRow> = cluster::with(&options.cluster, async |cluster| cluster.ask(spec).await)?;
+    let rows: Vec<ReportRow> = cluster::with(&options.cluster, async |cluster| {
+        let rows: Vec<ReportRow> = cluster.ask(spec).await?;
+        if rows.is_empty() {
+            known::check(&cluster, report.team.as_deref(), None).await?;
+        }
+        Ok(rows)
+    })?;
     let headers = !options.print.no_headers;
     if options.print.output == Form::Csv {
         return print::text(&csv(&rows, headers)?);

@@ -5,16 +5,15 @@ mod groups;
 mod look;
 mod watch;
 
-use std::collections::BTreeSet;
-
 pub use self::filter::Filter;
 pub use self::look::Look;
 use self::look::{listed, print_rows};
-use super::cluster::{self, Cluster};
+use super::cluster::{self, Cluster, Page};
 use super::print::{Answer, Form};
 use super::screen::Screen;
-use super::{Invalid, ask, grid};
-use crate::view::TeamsRow;
+use super::{Invalid, ask, grid, known};
+use crate::api::question::QuestionSpec;
+use crate::view::WorkloadRow;
 use crate::view::answers::{GroupRow, Kind};
 
 /// `sluice queue`.
@@ -33,7 +32,7 @@ pub fn run(options: &ask::Options, filter: &Filter, look: &Look) -> anyhow::Resu
         }
         let (rows, total) = listed(&cluster, filter, look, form, &screen).await?;
         if rows.is_empty() {
-            known(&cluster, filter).await?;
+            why_none(&cluster, filter).await?;
         }
         match look.by {
             Some(by) => print_groups(&groups::group(by, &rows), options, &screen),
@@ -42,28 +41,17 @@ pub fn run(options: &ask::Options, filter: &Filter, look: &Look) -> anyhow::Resu
     })
 }
 
-/// Says so where there is no such team or queue.
-async fn known(cluster: &Cluster, filter: &Filter) -> anyhow::Result<()> {
-    let (Some(team), queue) = (filter.team(), filter.queue()) else { return Ok(()) };
-    let rows = ask::team_rows(cluster).await?;
-    let queues = rows.iter().filter_map(|row| match row {
-        TeamsRow::Queue(row) => Some((row.team.as_str(), row.queue.as_str())),
-        _ => None,
-    });
-    let listed = rows.iter().filter_map(|row| match row {
-        TeamsRow::Team(row) => Some(row.team.as_str()),
-        _ => None,
-    });
-    let teams: BTreeSet<&str> = listed.chain(queues.clone().map(|(team, _)| team)).collect();
-    if !teams.contains(team) {
-        anyhow::bail!("no team {team}; there are {}", teams.into_iter().collect::<Vec<_>>().join(", "));
-    }
-    let queues: Vec<&str> = queues.filter(|(of, _)| *of == team).map(|(_, queue)| queue).collect();
-    match queue {
-        Some(queue) if !queues.contains(&queue) => {
-            anyhow::bail!("no queue {queue} in team {team}; there are {}", queues.join(", "))
-        }
-        _ => Ok(()),
+/// Says why there are no rows, where the namespace or a name of the filter is the reason.
+///
+/// # Errors
+/// When there is no such team or queue, Sluice does not manage the namespace, or a question is not answered.
+pub async fn why_none(cluster: &Cluster, filter: &Filter) -> anyhow::Result<()> {
+    known::check(cluster, filter.team(), filter.queue()).await?;
+    let spec = QuestionSpec { limit: Some(1), ..filter.question(false) };
+    let page: Option<Page<WorkloadRow>> = cluster.page(&spec).await?;
+    match page.and_then(|page| page.note) {
+        Some(note) => Err(anyhow::Error::msg(note)),
+        None => Ok(()),
     }
 }
 

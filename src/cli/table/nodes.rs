@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::cli::grid::{Column, Form, Value};
 use crate::cli::human::pods;
-use crate::view::NodeRow;
+use crate::view::{NodeRow, NodeWorkload};
 
 /// The columns.
 pub const COLUMNS: [Column<NodeRow>; 6] = [
@@ -43,15 +43,37 @@ fn blocks(count: u32, block: char) -> String {
     std::iter::repeat_n(block, count.min(64) as usize).collect()
 }
 
-/// The teams of its pods.
+/// The teams of its pods, and the GPUs that pods outside of all teams hold.
 fn used_by(row: &NodeRow) -> String {
     let mut teams: BTreeMap<&str, u32> = BTreeMap::new();
     for workload in &row.workloads {
         let count = teams.entry(&workload.team).or_default();
         *count = count.saturating_add(workload.pods);
     }
-    let teams: Vec<String> = teams.iter().map(|(team, count)| format!("{team} ({})", pods(*count))).collect();
-    teams.join(", ")
+    let team = |(team, count): (&&str, &u32)| {
+        let team = if team.is_empty() { "others" } else { team };
+        format!("{team} ({})", pods(*count))
+    };
+    let mut users: Vec<String> = teams.iter().map(team).collect();
+    match others(row) {
+        0 => {}
+        1 => users.push("others (1 GPU)".to_owned()),
+        more => users.push(format!("others ({more} GPUs)")),
+    }
+    users.join(", ")
+}
+
+/// The used GPUs that none of its workloads can hold. Pods that use parts of GPUs may hold one each.
+fn others(row: &NodeRow) -> u32 {
+    let held = |workload: &NodeWorkload| {
+        let pods = f64::from(workload.pods.max(1));
+        pods * (workload.gpus / pods - 0.001).ceil()
+    };
+    let held: f64 = row.workloads.iter().map(held).sum();
+    (0..row.gpus.saturating_sub(row.gpus_free))
+        .rev()
+        .take_while(|at| f64::from(*at) + 0.5 > held)
+        .fold(0, |sum, _| sum + 1)
 }
 
 #[cfg(test)]
@@ -73,5 +95,25 @@ mod tests {
         let columns: Vec<_> = COLUMNS.iter().collect();
         let text = grid::table(&columns, &[node], &Screen::new(), true);
         assert!(text.contains("■■■□□") && text.contains("2/5"), "{text}");
+    }
+
+    #[test]
+    fn gpus_of_pods_outside_of_teams_are_told() {
+        let used = |gpus: u32, workloads: &[(&str, u32, f64)]| {
+            let workload = |(team, pods, gpus): &(&str, u32, f64)| NodeWorkload {
+                team: (*team).to_owned(),
+                pods: *pods,
+                gpus: *gpus,
+                ..NodeWorkload::default()
+            };
+            let workloads = workloads.iter().map(workload).collect();
+            used_by(&NodeRow { gpus: 10, gpus_free: 10 - gpus, workloads, ..NodeRow::default() })
+        };
+        assert_eq!(used(0, &[]), "");
+        assert_eq!(used(1, &[]), "others (1 GPU)");
+        assert_eq!(used(4, &[("a", 2, 2.0)]), "a (2 pods), others (2 GPUs)");
+        assert_eq!(used(4, &[("a", 2, 4.0)]), "a (2 pods)");
+        assert_eq!(used(2, &[("a", 2, 1.0)]), "a (2 pods)", "a part of each");
+        assert_eq!(used(1, &[("a", 1, 0.5), ("b", 1, 0.25)]), "a (1 pod), b (1 pod)", "parts of one");
     }
 }

@@ -2,6 +2,7 @@
 //! checks of the API server are those of `kubectl`; with `--verbose` it prints the same step for `kubectl`.
 
 mod call;
+mod meaning;
 mod object;
 mod queues;
 mod report;
@@ -14,13 +15,14 @@ use clap::ValueEnum;
 use jiff::Timestamp;
 
 pub use self::call::Options;
+use self::meaning::Meaning;
 use self::object::Object;
 pub use self::queues::{Paused, QueueArgument, pause, resume};
 use self::report::Report;
 use super::Invalid;
 use super::cluster::{self, Cluster, Page};
 use super::complete;
-use super::queue::Filter;
+use super::queue::{Filter, why_none};
 use super::target::Target;
 use crate::api::names;
 use crate::api::question::{ExplainFilter, QuestionSpec};
@@ -83,12 +85,12 @@ async fn find(options: &Options, cluster: &Cluster, words: &[String]) -> anyhow:
 /// The one workload of this name.
 async fn found(options: &Options, cluster: &Cluster, word: &String) -> anyhow::Result<Found> {
     let target = Target::read(std::slice::from_ref(word), options.cluster.namespace(), &cluster.namespace)?;
-    let Page { mut rows, at, .. } = rows_of(cluster, &target).await?;
+    let Page { mut rows, at, note, .. } = rows_of(cluster, &target).await?;
     rows.retain(|row| target.may_be(&row.kind));
     let label = target.label();
     match (rows.pop(), rows.is_empty()) {
         (Some(row), true) => Ok(Found { row, at: at.unwrap_or_else(Timestamp::now) }),
-        (None, _) => anyhow::bail!("Sluice manages no workload {label}"),
+        (None, _) => anyhow::bail!(note.unwrap_or_else(|| format!("Sluice manages no workload {label}"))),
         _ => anyhow::bail!(
             "{label} may be several objects; write the kind before the name, as in job/{}",
             target.name
@@ -133,9 +135,20 @@ fn acting(
 }
 
 /// `sluice hold`.
-pub fn hold(options: &Options, workloads: &Workloads) -> anyhow::Result<()> {
-    let meaning = "is on hold: it keeps its place in the queue, and starts again only after `sluice release`";
-    annotate((options, "hold"), workloads, (names::HOLD, "true"), meaning)
+pub fn hold(options: &Options, Workloads { workloads }: &Workloads) -> anyhow::Result<()> {
+    acting(options, "hold", async |cluster, report| {
+        for row in find(options, cluster, workloads).await? {
+            let object = Object::of(&row)?;
+            match meaning::hold(&row.head.state) {
+                Meaning::Writes(meaning) => {
+                    object.annotate(cluster, options, names::HOLD, Some("true")).await?;
+                    report.workload(&object, true, meaning)?;
+                }
+                Meaning::Nothing(why) => report.workload(&object, false, why)?,
+            }
+        }
+        Ok(())
+    })
 }
 
 /// `sluice release`.
@@ -192,8 +205,13 @@ pub fn requeue(options: &Options, Workloads { workloads }: &Workloads) -> anyhow
         for word in workloads {
             let Found { row, at } = found(options, cluster, word).await?;
             let object = Object::of(&row)?;
-            object.annotate(cluster, options, names::REQUEUE, Some(&at.to_string())).await?;
-            report.workload(&object, true, "is evicted once, and returns to its old place in the queue")?;
+            match meaning::requeue(&row.head.state) {
+                Meaning::Writes(meaning) => {
+                    object.annotate(cluster, options, names::REQUEUE, Some(&at.to_string())).await?;
+                    report.workload(&object, true, meaning)?;
+                }
+                Meaning::Nothing(why) => report.workload(&object, false, why)?,
+            }
         }
         Ok(())
     })
@@ -208,7 +226,11 @@ pub fn cancel(options: &Options, chosen: Chosen) -> anyhow::Result<()> {
     }
     acting(options, "cancel", async |cluster, report| {
         let rows = if workloads.is_empty() {
-            filter.selected(cluster, cluster.ask(filter.question(false)).await?).await?
+            let rows = filter.selected(cluster, cluster.ask(filter.question(false)).await?).await?;
+            if rows.is_empty() {
+                why_none(cluster, &filter).await?;
+            }
+            rows
         } else {
             find(options, cluster, &workloads).await?
         };
