@@ -42,6 +42,22 @@ pub fn shown_in(
     shown
 }
 
+/// The names of a list, as many as are hidden alike in one: `2 workloads of team blue, a/z`.
+pub fn counted(names: &[String]) -> Vec<String> {
+    let mut counts: Vec<(&str, usize)> = Vec::new();
+    for name in names {
+        match counts.iter_mut().find(|(known, _)| known == name) {
+            Some((_, count)) => *count += 1,
+            None => counts.push((name, 1)),
+        }
+    }
+    let shown = |(name, count): (&str, usize)| match name.strip_prefix("a workload of") {
+        Some(rest) if count > 1 => format!("{count} workloads of{rest}"),
+        _ => name.to_owned(),
+    };
+    counts.into_iter().map(shown).collect()
+}
+
 /// The namespace of a word that names a workload of another namespace.
 fn other_namespace<'a>(own: &str, word: &'a str) -> Option<&'a str> {
     let (namespace, name) = word.split_once('/')?;

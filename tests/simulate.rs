@@ -66,6 +66,63 @@ fn the_outcome_is_printed_as_json_yaml_and_tables() {
     }
 }
 
+/// The sentence on a workload at the end of a scenario of these quotas of teams a and b, of one node, and of these Jobs.
+fn said(name: &str, node: &str, quotas: [&str; 2], jobs: &[(&str, &str, &str)]) -> String {
+    let mut scenario =
+        format!("apiVersion: v1\nkind: Node\nmetadata: {{name: n0}}\nstatus: {{allocatable: {{{node}}}}}\n");
+    for (team, guaranteed) in ["a", "b"].into_iter().zip(quotas) {
+        scenario += &format!(
+            "---
+apiVersion: v1
+kind: Namespace
+metadata: {{name: {team}, labels: {{sluice.dev/team: {team}}}}}
+---
+apiVersion: sluice.dev/v1alpha1
+kind: Team
+metadata: {{name: {team}}}
+spec: {{quotas: [{{guaranteed: {{{guaranteed}}}}}]}}
+"
+        );
+    }
+    for (at, (namespace, name, limits)) in jobs.iter().enumerate() {
+        scenario += &format!(
+            "---
+apiVersion: batch/v1
+kind: Job
+metadata: {{name: {name}, namespace: {namespace}, annotations: {{simulate.sluice.dev/at: {at}s}}}}
+spec: {{template: {{spec: {{restartPolicy: Never, containers: [{{name: main, image: x, resources: {{limits: {{{limits}}}}}}}]}}}}}}
+"
+        );
+    }
+    let output = simulate(&with(&scenario), &["s.yaml", "-o", "json"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let outcome: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let mut workloads = outcome["workloads"].as_array().into_iter().flatten();
+    let found = workloads.find(|workload| workload["name"] == name).expect("it is there");
+    found["message"].as_str().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn a_reservation_without_nodes_and_with_its_quota_waits_for_that_of_another_team() {
+    let one = "nvidia.com/gpu: 1";
+    let all = "nvidia.com/gpu: 3";
+    let jobs = [("b", "small", one), ("b", "first", all), ("a", "then", all)];
+    let message = said("then", all, [one, one], &jobs);
+    let waits = "It gets a reservation of nodes once a workload of another team that has one has started.";
+    assert!(message.ends_with(waits) && !message.contains("quota"), "{message}");
+}
+
+#[test]
+fn two_kinds_of_gpu_in_one_sentence_have_their_names() {
+    let both = "nvidia.com/gpu: 1, amd.com/gpu: 1";
+    let quotas = ["nvidia.com/gpu: 2, amd.com/gpu: 0", "nvidia.com/gpu: 0, amd.com/gpu: 2"];
+    let node = "nvidia.com/gpu: 2, amd.com/gpu: 2";
+    let message = said("x", node, quotas, &[("a", "x", both), ("b", "y", "amd.com/gpu: 2")]);
+    for part in ["1 nvidia.com/gpu", "1 amd.com/gpu", "2 nvidia.com/gpu", "0 amd.com/gpu"] {
+        assert!(message.contains(part), "{message}");
+    }
+}
+
 #[test]
 fn a_report_is_written_besides_the_outcome() {
     let directory = with(SCENARIO);

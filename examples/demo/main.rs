@@ -69,6 +69,7 @@ async fn show() -> Result<bool> {
     options.identity = "sluice-demo".to_owned();
     options.detached = true;
     options.addresses = default_addresses();
+    options.flags = vec![format!("--history={}", cluster.scratch()?.join("history.db").display())];
     let sluice = Sluice::start(&cluster, &options).await?;
     webhook_answers(&cluster).await?;
     step(4, &format!("Four stories, about 2 minutes (ready after {} s)", began.elapsed().as_secs()));
@@ -113,6 +114,7 @@ The cluster and Sluice keep running. Try it yourself:
   target/debug/sluice queue -A                   # running and waiting work, with reasons
   target/debug/sluice explain team-a/hello       # one Job: the rule and the numbers
   target/debug/sluice teams -A; target/debug/sluice nodes -A
+  target/debug/sluice history -A                 # every run so far, also of the stories
   kubectl describe job hello --namespace team-a  # its Events
   curl http://{}/metrics
 

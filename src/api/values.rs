@@ -4,6 +4,12 @@ use std::time::Duration;
 
 use crate::engine::types::amount::Amount;
 
+/// Whether a resource is an extended one, which Kubernetes counts in whole numbers.
+#[must_use]
+pub fn is_extended(resource: &str) -> bool {
+    resource.contains('/') && !resource.contains("kubernetes.io/")
+}
+
 /// Parses a Go duration such as `90s` or `1h30m`. Negative durations are errors.
 ///
 /// # Errors

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::directory::Directory;
+use crate::engine::types::amount::Amount;
+use crate::engine::types::units::together;
 use crate::sentences;
 use crate::view::accounts::HistoryRow;
 use crate::view::{Amounts, EtaRow, NodeRow, NodeWorkload, UnadmittedRow, WhatIfRow, WorkloadRow};
@@ -89,9 +91,9 @@ impl Sight<'_> {
         row.owner.clear();
         let pods = if row.pods == 1 { "1 pod" } else { "Pods" };
         let count = if row.pods == 1 { String::new() } else { format!(" ({})", row.pods) };
-        let held: Vec<String> =
-            row.resources.iter().map(|(resource, amount)| format!("{resource} {amount}")).collect();
-        row.message = format!("{pods} of another namespace{count}: {}", held.join(", "));
+        let held = row.resources.iter().filter_map(|(name, text)| Some((&**name, Amount::parse(text).ok()?)));
+        let held = together(held).join(", ");
+        row.message = format!("{pods} of another namespace{count}: {held}");
     }
 
     /// The sentence without names of workloads of other namespaces. `requests` have names of resources, which look alike.
@@ -126,8 +128,8 @@ mod tests {
             ),
             ("Waits for b/x. Then a/y.", "Waits for a workload of team blue. Then a/y."),
             (
-                "Starts on n1 once b/x, c/y and a/z has stopped.",
-                "Starts on n1 once a workload of team blue, a workload of another namespace and a/z has stopped.",
+                "Starts on n1 once b/x, c/y and a/z have stopped.",
+                "Starts on n1 once a workload of team blue, a workload of another namespace and a/z have stopped.",
             ),
             ("Needs 4 google.com/tpu; 2 rdma/hca are free.", "Needs 4 google.com/tpu; 2 rdma/hca are free."),
             ("Größe b/x", "Größe a workload of team blue"),

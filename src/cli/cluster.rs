@@ -1,5 +1,6 @@
 //! The cluster that commands talk to, as the user of the kubeconfig.
 
+use std::error::Error;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -120,6 +121,8 @@ pub struct Page<T> {
 #[derive(Clone)]
 pub struct Cluster {
     client: Client,
+    /// The address of the API server, for messages.
+    server: String,
     /// The namespace to ask about.
     pub namespace: String,
     /// Whether all namespaces are asked about.
@@ -161,8 +164,9 @@ impl Cluster {
     fn of(config: Config, options: &Options) -> anyhow::Result<Self> {
         let config = bounded(config);
         let namespace = options.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
+        let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
         let client = Client::try_from(config).context("cannot set up the connection to the cluster")?;
-        Ok(Self { client, namespace, all: options.all_namespaces })
+        Ok(Self { client, server, namespace, all: options.all_namespaces })
     }
 
     /// The connection, for writes of ordinary objects as the user of the kubeconfig.
@@ -234,9 +238,20 @@ impl Cluster {
             Unanswered::OfUser { message, .. } | Unanswered::OfSluice { message, .. } => {
                 anyhow::anyhow!(message)
             }
-            Unanswered::Unreachable(error) => anyhow::Error::new(error).context("cannot reach the cluster"),
+            Unanswered::Unreachable(error) => {
+                anyhow::anyhow!("cannot reach the cluster at {}: {}", self.server, cause(&error))
+            }
         })
     }
+}
+
+/// The innermost cause of an error, which says what happened; those around it only repeat where.
+pub fn cause(error: &dyn Error) -> String {
+    let mut innermost = error;
+    while let Some(source) = innermost.source() {
+        innermost = source;
+    }
+    innermost.to_string()
 }
 
 fn rows_of<T: DeserializeOwned>(answer: client::Answer) -> anyhow::Result<Vec<T>> {
@@ -246,6 +261,22 @@ fn rows_of<T: DeserializeOwned>(answer: client::Answer) -> anyhow::Result<Vec<T>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_cluster_that_is_not_reached_is_named_once_with_the_cause() {
+        // A port that has just been free.
+        let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+        let address = format!("http://{}", free.expect("an address"));
+        let config = Config::new(address.parse().expect("an address"));
+        let cluster = Cluster::of(config, &Options::default()).expect("a client");
+        let error =
+            cluster.page::<serde_json::Value>(&QuestionSpec::default()).await.expect_err("nothing there");
+        let line = format!("{error:#}");
+        assert!(
+            line.starts_with(&format!("cannot reach the cluster at {address}: Connection refused")),
+            "{line}"
+        );
+    }
 
     #[test]
     fn a_line_that_is_completed_names_its_cluster() {

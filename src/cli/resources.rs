@@ -2,6 +2,7 @@
 
 use kube::core::{ApiResource, GroupVersionKind};
 
+use super::cluster::cause;
 use crate::kinds::Kinds;
 
 /// The resource of a kind of workload.
@@ -28,6 +29,6 @@ pub fn of(kind: &str) -> anyhow::Result<ApiResource> {
 pub fn refused(label: &str, error: kube::Error) -> anyhow::Error {
     match error {
         kube::Error::Api(status) => anyhow::anyhow!("{label}: {}", status.message),
-        other => anyhow::Error::new(other).context("cannot reach the cluster"),
+        other => anyhow::anyhow!("cannot reach the cluster: {}", cause(&other)),
     }
 }

@@ -2,9 +2,12 @@
 
 use serde_json::Value;
 
+use crate::api::names;
 use crate::api::record::timestamp;
+use crate::api::values::is_extended;
 use crate::cluster::target::unsubmitted::{self, Unsubmitted};
 use crate::directory::Directory;
+use crate::engine::types::amount::Amount;
 use crate::engine::types::{Observed, Time};
 use crate::kinds::Kinds;
 use crate::webhook::offline::stored;
@@ -32,6 +35,9 @@ pub fn submitted(
     if let Some(why) = directory.unmanaged(&namespace) {
         return Err(why);
     }
+    if let Some(problem) = object.get("spec").and_then(|spec| in_parts(spec, "spec")) {
+        return Err(problem);
+    }
     // A status would make it look like an object that has run.
     if let Some(fields) = object.as_object_mut() {
         fields.remove("status");
@@ -39,6 +45,32 @@ pub fn submitted(
     let (object, _) = stored(directory, user, None, object)?;
     reviewed(&directory.kinds, object, (uid, now))?
         .ok_or_else(|| format!("Sluice would not manage this {kind}"))
+}
+
+/// An extended resource that a container requests in parts, which the API server refuses: its field and why.
+fn in_parts(value: &Value, field: &str) -> Option<String> {
+    match value {
+        Value::Object(fields) => fields.iter().find_map(|(name, value)| match name.as_str() {
+            "resources" => ["limits", "requests"].into_iter().find_map(|list| {
+                let amounts = value.get(list)?.as_object()?;
+                let (resource, text) = amounts.iter().find_map(|(resource, written)| {
+                    let text = written.as_str().map_or_else(|| written.to_string(), ToOwned::to_owned);
+                    let split = Amount::parse(&text).is_ok_and(|amount| amount.as_milli() % 1_000 != 0);
+                    (is_extended(resource) && split).then_some((resource, text))
+                })?;
+                Some(format!(
+                    "{field}.resources.{list}[{resource}]: {text} is not a whole number, and {resource} cannot be split; \
+                     the annotation {} asks for a part of a GPU",
+                    names::GPU_FRACTION
+                ))
+            }),
+            name => in_parts(value, &format!("{field}.{name}")),
+        }),
+        Value::Array(values) => {
+            values.iter().enumerate().find_map(|(at, value)| in_parts(value, &format!("{field}[{at}]")))
+        }
+        _ => None,
+    }
 }
 
 /// The workload that a Job would become that waits and is changed so; `None` where it does not wait before and after, or

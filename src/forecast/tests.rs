@@ -266,6 +266,11 @@ async fn what_if_answers_for_a_job_that_does_not_exist() {
         ("/kind", json!("Deployment"), "expected a Job"),
         ("/metadata/namespace", json!("unlabelled"), "belongs to no team"),
         ("/spec/template/spec/containers", json!("none"), "spec.template.spec.containers"),
+        (
+            "/spec/template/spec/containers/0/resources",
+            json!({"limits": {"nvidia.com/gpu": "500m"}}),
+            "spec.template.spec.containers[0].resources.limits[nvidia.com/gpu]: 500m is not a whole number",
+        ),
     ] {
         let mut wrong = candidate.clone();
         *wrong.pointer_mut(path).expect("it is there") = value;

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::api::convert::FieldError;
 use crate::api::names;
+use crate::api::values::is_extended;
 use crate::engine::types::amount::Amount;
 use crate::scenario::{Kind, Object, Origin, ScenarioError};
 
@@ -161,7 +162,7 @@ fn check_requests(object: &Object, resources: &Value, field: &str) -> Result<(),
     for (resource, written) in resources["requests"].as_object().into_iter().flatten() {
         let limit = &resources["limits"][resource];
         let (request, limit) = (text_of(written), (!limit.is_null()).then(|| text_of(limit)));
-        let fixed = is_device(resource) || resource.starts_with("hugepages-");
+        let fixed = is_extended(resource) || resource.starts_with("hugepages-");
         let (kind, problem) = match limit {
             None if fixed => {
                 ("limits", format!("is missing; the limit of {resource} must equal the request, {request}"))
@@ -195,7 +196,7 @@ fn check_amounts(object: &Object, list: &Value, field: &str) -> Result<(), Scena
         let text = text_of(written);
         let problem = match Amount::parse(&text) {
             Ok(amount) if amount < Amount::ZERO => format!("{text} is negative"),
-            Ok(amount) if is_device(resource) && amount.as_milli() % 1000 != 0 => {
+            Ok(amount) if is_extended(resource) && amount.as_milli() % 1000 != 0 => {
                 format!("{text} is not a whole number, and {resource} cannot be split")
             }
             Ok(_) => continue,
@@ -204,11 +205,6 @@ fn check_amounts(object: &Object, list: &Value, field: &str) -> Result<(), Scena
         return Err(object.invalid(&format!("{field}[{resource}]"), problem));
     }
     Ok(())
-}
-
-/// Whether a resource is an extended one, which Kubernetes counts in whole numbers.
-fn is_device(resource: &str) -> bool {
-    resource.contains('/') && !resource.contains("kubernetes.io/")
 }
 
 /// Adds an object's origin to the error of a conversion.

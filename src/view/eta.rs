@@ -11,6 +11,7 @@ use crate::engine::Engine;
 use crate::engine::replay::forecast::Eta;
 use crate::engine::replay::grounds::Grounds;
 use crate::engine::types::{PlaceView, Time, WorkloadId};
+use crate::sentences;
 
 /// The expected start of a waiting workload: all three times, or none of them where nothing bounds it. Earlier forecasts and
 /// their outcomes correct them.
@@ -112,7 +113,7 @@ impl PlaceRow {
                 0 => String::new(),
                 more => format!(" and {more} more"),
             };
-            sentence += &format!("; in front of it: {}{more}", in_front.join(", "));
+            sentence += &format!("; in front of it: {}{more}", sentences::counted(in_front).join(", "));
         }
         match teams_in_front {
             0 => {}

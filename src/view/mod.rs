@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::api::record::timestamp;
 use crate::engine::Engine;
 use crate::engine::replay::forecast::{self, ExpectedRun, RunEnd};
+use crate::engine::replay::grounds::Unbounded;
 use crate::engine::types::{
     Admission, Name, NodeView, Observed, Reason, ReservationView, State, Time, Verdict, Workload, WorkloadId,
 };
@@ -354,13 +355,17 @@ impl WhatIfRow {
     ) -> Self {
         let admission = result.admission.as_ref();
         let forecast::Prospect { eta, grounds, place, .. } = result;
+        // What can never start waits for no run, and has no place among what may.
+        let never = result.verdict.as_ref().is_some_and(|verdict| verdict.reason == Reason::NoNodeFits);
+        let grounds = if never { &Err(Unbounded::NothingEnds) } else { grounds };
+        let place = place.as_ref().filter(|_| !never);
         let listed = engine.resources_in_quotas();
         let accelerators = Accelerators::default().with_quotas(listed.iter().map(|resource| &**resource));
         let victims = result.displaced.iter().zip(&result.fates);
         let victims = victims.map(|(id, fate)| VictimRow::new(engine, id, fate, &accelerators));
         Self {
             head: WorkloadHead::new(workload, queue, result.verdict.clone()),
-            eta: EtaRow::new(engine, eta, grounds, place.as_ref(), at),
+            eta: EtaRow::new(engine, eta, grounds, place, at),
             pool: admission.map(|admission| admission.pool.to_string()),
             nodes: nodes_of(admission),
             borrowed: admission.is_some_and(|admission| admission.borrowed),

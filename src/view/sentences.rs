@@ -1,11 +1,11 @@
 //! A what-if result in sentences: the answer of `sluice what-if` and of a request with dry-run.
 
-use std::collections::BTreeMap;
-
 use jiff::Timestamp;
 
 use super::{EtaRow, WhatIfRow};
 use crate::chart::units::whole_span;
+use crate::engine::types::Reason;
+use crate::sentences;
 
 /// The most nodes that a sentence names.
 const FEW: usize = 6;
@@ -41,7 +41,9 @@ impl WhatIfRow {
                     (Some(_), Some(_)) => format!("Expected {start}, {}. {basis}", self.place()),
                     _ => start,
                 };
-                vec![format!("Would wait. {}: {}", head.reason, head.message), expected]
+                let waits = format!("Would wait. {}: {}", head.reason, head.message);
+                // Nothing is in the way of what can never start.
+                if head.reason == Reason::NoNodeFits.code() { vec![waits] } else { vec![waits, expected] }
             }
         };
         if let Some(place) = self.eta.place.as_ref().filter(|_| head.state == "Pending") {
@@ -71,15 +73,7 @@ impl WhatIfRow {
 
     /// The work that would have to go; that of other namespaces is counted where its names are hidden.
     fn preempts(&self) -> Option<String> {
-        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-        for name in &self.displaced {
-            *counts.entry(name).or_default() += 1;
-        }
-        let named = |(name, count): (&&str, &usize)| match name.strip_prefix("a workload of") {
-            Some(rest) if *count > 1 => format!("{count} workloads of{rest}"),
-            _ => (*name).to_owned(),
-        };
-        let named: Vec<String> = counts.iter().map(named).collect();
+        let named = sentences::counted(&self.displaced);
         (!named.is_empty()).then(|| format!("Would preempt {}.", named.join(", ")))
     }
 }
@@ -197,6 +191,8 @@ mod tests {
         let unknown = row("Pending", json!({}));
         assert_eq!(unknown.sentences(now(), &utc)[1], "No estimate: why.");
         assert_eq!(unknown.without_start().sentences(now(), &utc)[1], NOT_NOW);
+        let never = row("Pending", json!({"reason": "NoNodeFits", "message": "Can never start: why."}));
+        assert_eq!(never.sentences(now(), &utc), ["Would wait. NoNodeFits: Can never start: why."]);
         let held = row("Held", json!({"message": "On hold: suspended by its user."}));
         assert_eq!(
             held.sentences(now(), &utc),

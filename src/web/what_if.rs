@@ -13,6 +13,7 @@ use super::query::pairs;
 use super::show;
 use crate::api::question::{QuestionSpec, WhatIfFilter};
 use crate::client::{self, Scope};
+use crate::engine::types::Reason;
 use crate::view::WhatIfRow;
 
 /// What stands in an empty form.
@@ -100,8 +101,10 @@ fn result(context: &Context, row: &WhatIfRow) -> Markup {
             p { strong { (head.reason) } " " (head.message) }
             dl.facts {
                 dt { "Team" } dd { (show::team(context, &head.team)) @if !head.queue.is_empty() { ", queue " (head.queue) } }
-                dt { "Expected start" }
-                dd { (show::eta(&row.eta, context.now)) @if !row.eta.message.is_empty() { ". " (row.eta.message) } }
+                @if head.reason != Reason::NoNodeFits.code() {
+                    dt { "Expected start" }
+                    dd { (show::eta(&row.eta, context.now)) @if !row.eta.message.is_empty() { ". " (row.eta.message) } }
+                }
                 @if let Some(place) = &row.eta.place { dt { "Place" } dd { (place.sentence(&head.team)) } }
                 @if let Some(pool) = &row.pool { dt { "Pool" } dd { (pool) @if row.borrowed { ", borrowed" } @else { ", within the guarantee" } } }
                 @if !row.nodes.is_empty() {

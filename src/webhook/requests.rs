@@ -1,5 +1,7 @@
 //! The annotations in which users request something for a workload, and their checks.
 
+use std::num::IntErrorKind;
+
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -68,10 +70,7 @@ fn check_one(view: &View<'_>, object: &Value, key: &str, text: &str) -> Result<(
                 .to_owned())
         }
         names::REQUEUE => instant(text),
-        names::ORDER | names::TEAM_ORDER => text
-            .parse::<i32>()
-            .map(|_| ())
-            .map_err(|_| format!("{text:?} is not a whole number such as 5 or -5; the highest comes first")),
+        names::ORDER | names::TEAM_ORDER => order(text),
         names::MIN_PARALLELISM => {
             let fewest = positive(text)?;
             let parallelism = object["spec"]["parallelism"].as_u64().unwrap_or(1);
@@ -104,6 +103,17 @@ fn check_one(view: &View<'_>, object: &Value, key: &str, text: &str) -> Result<(
         _ if is_label_key(text) => Ok(()),
         _ => Err(format!("{text:?} is not the key of a node label")),
     }
+}
+
+/// Checks a place among other work.
+fn order(text: &str) -> Result<(), String> {
+    let wrong = |error: std::num::ParseIntError| match error.kind() {
+        IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => {
+            format!("{text:?} is not between {} and {}", i32::MIN, i32::MAX)
+        }
+        _ => format!("{text:?} is not a whole number such as 5 or -5; the highest comes first"),
+    };
+    text.parse::<i32>().map(|_| ()).map_err(wrong)
 }
 
 /// The whole GPUs that the containers of a pod request. For devices, requests and limits are equal.

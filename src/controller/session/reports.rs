@@ -151,6 +151,10 @@ impl Session {
             return;
         };
         let why = shown(&self.mirror, &decided.about, why);
+        let evicted = match &decided.about.kind {
+            kind if kind.is_pods() => "the pod".to_owned(),
+            kind => format!("the {kind}"),
+        };
         self.notices.publish_each(self.mirror.references(&decided.about), |about| Notice {
             about,
             warning: true,
@@ -158,7 +162,7 @@ impl Session {
             action: "Evict",
             occasion: format!("{:x}", admission.at.0),
             note: format!(
-                "The API server refused to evict the pod ({message}). Sluice retries. Cause: {why}"
+                "The API server refused to evict {evicted} ({message}). Sluice retries. Cause: {why}"
             ),
         });
     }

@@ -192,10 +192,11 @@ fn with_reservation(scheduler: &Scheduler, id: &WorkloadId, verdict: Verdict) ->
     let Some(((pool, _), reservation)) = scheduler.reservations.owned_by(id) else { return verdict };
     let message = match (reservation.slot(), &reservation.deferred_behind) {
         (Some(slot), _) => {
-            let expected = explain::expected(&scheduler.state, reservation, slot);
-            format!("{} It has a reservation on {expected}.", verdict.message)
+            format!("{} {}", verdict.message, explain::nodes_reserved(&scheduler.state, slot))
         }
-        (None, _) if reservation.keeps_quota() => {
+        (None, _)
+            if reservation.awaits_quota() && reservation.keeps_quota() || reservation.is_infeasible() =>
+        {
             format!("{} {}", verdict.message, explain::quota_reserved(reservation))
         }
         (None, Some(older)) if reserve::is_deferred(scheduler, pool, reservation) => {

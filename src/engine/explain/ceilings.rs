@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::explain::names::with_unit;
 use crate::types::amount::{Amount, ResourceList};
+use crate::types::units::{together, with_unit};
 use crate::types::{DEFAULT_POOL, Name, Node, Pool, Queue, Team, Workload};
 
 /// The most sizes of nodes that are kept apart in a pool; further ones count as large as the largest of them in each
@@ -90,9 +90,7 @@ impl Ceilings {
             most = most.saturating_add(fits(requests, size).saturating_mul(u64::from(*count)));
         }
         if most == 0 {
-            let needs: Vec<String> =
-                requests.iter().map(|(resource, each)| with_unit(resource, *each)).collect();
-            let needs = needs.join(", ");
+            let needs = together(requests.iter().map(|(resource, each)| (&**resource, *each))).join(", ");
             let nodes = match sizes.nodes.iter().map(|(_, count)| u64::from(*count)).sum::<u64>() {
                 1 => "the only node".to_owned(),
                 several => format!("any of the {several} nodes"),

@@ -15,7 +15,7 @@ pub use events::{
 };
 pub use names::label;
 pub use verdicts::{
-    above_limit, admitted, expected, failed, guarantee_left, lending_refusal, less, must_fit_guarantee,
-    never_lent, no_node, no_pool, no_room, pending, queue_limit, queue_paused, quota_kept, quota_reserved,
-    reserved, team_limit, unknown, unoffered, waiting,
+    above_limit, admitted, failed, guarantee_left, lending_refusal, less, must_fit_guarantee, never_lent,
+    no_node, no_pool, no_room, nodes_reserved, pending, queue_limit, queue_paused, quota_kept,
+    quota_reserved, reserved, team_limit, unknown, unoffered, waiting,
 };

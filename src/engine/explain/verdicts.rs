@@ -6,7 +6,7 @@ use crate::explain::names::{amounts, amounts_of, label, named, quantity, unit, u
 use crate::placement::waiting::WaitingWorkload;
 use crate::placement::{self, Capacity, Closed, Constraint, Obstacle, Placement, Request};
 use crate::prediction::timeline::Slot;
-use crate::scheduler::reservations::{Level, Reservation};
+use crate::scheduler::reservations::{Level, QuotaStart, Reservation};
 use crate::state::cluster::ClusterState;
 use crate::state::freed::Freed;
 use crate::state::quotas::Hypothetical;
@@ -66,10 +66,14 @@ fn starts(reservation: &Reservation) -> String {
     }
 }
 
-/// The quota that a reservation without nodes keeps.
+/// What a reservation without nodes keeps, or waits for where it lacks no quota.
 pub fn quota_reserved(reservation: &Reservation) -> String {
     match reservation.start() {
-        Some(_) => format!("It has a reservation of the quota it needs and {}.", starts(reservation)),
+        _ if reservation.quota == QuotaStart::Now => {
+            "It gets a reservation of nodes once a workload of another team that has one has started."
+                .to_owned()
+        }
+        Some(_) => "It has a reservation of the quota it needs.".to_owned(),
         None => {
             "It has a reservation of the quota it needs; nothing tells when the workloads that use it end."
                 .to_owned()
@@ -77,14 +81,27 @@ pub fn quota_reserved(reservation: &Reservation) -> String {
     }
 }
 
-/// The nodes of a reservation, and when its owner is expected to start.
-pub fn expected(state: &ClusterState, reservation: &Reservation, slot: &Slot) -> String {
+/// The nodes that a reservation keeps, for its owner. A forecast tells when that one is expected to start, which may be
+/// another time: the forecast also counts what goes first.
+pub fn nodes_reserved(state: &ClusterState, slot: &Slot) -> String {
+    let nodes = node_names(state, slot.placement.keys());
+    match slot.at {
+        Some(_) => format!("It has a reservation on {nodes}."),
+        None => format!("It has a reservation on {nodes}; {UNTOLD}."),
+    }
+}
+
+/// What is said of nodes that come free at an unknown time.
+const UNTOLD: &str = "no time limit tells when the workloads there end";
+
+/// The nodes of a reservation, and when its owner is expected to start; for other workloads.
+fn expected(state: &ClusterState, reservation: &Reservation, slot: &Slot) -> String {
     let nodes = node_names(state, slot.placement.keys());
     match slot.at {
         Some(at) => {
             format!("{nodes} and is expected to start within {}", span_at_most(at.since(reservation.decided)))
         }
-        None => format!("{nodes}; no time limit tells when the workloads there end"),
+        None => format!("{nodes}; {UNTOLD}"),
     }
 }
 
@@ -469,5 +486,6 @@ pub fn waiting(state: &ClusterState, placement: &Placement, victims: &[WorkloadI
         return format!("Starts on {nodes} once the pods that are ending there are gone.");
     }
     let names: Vec<String> = victims.iter().map(|id| label(state, id)).collect();
-    format!("Starts on {nodes} once {} has stopped.", names.join(", "))
+    let have = if names.len() == 1 { "has" } else { "have" };
+    format!("Starts on {nodes} once {} {have} stopped.", names.join(", "))
 }

@@ -15,6 +15,7 @@ mod team;
 #[cfg(test)]
 mod tests;
 mod time;
+pub mod units;
 pub(crate) mod vector;
 mod verdict;
 mod view;

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::types::amount::{Amount, ResourceList, describe};
+use crate::types::amount::{Amount, ResourceList};
 use crate::types::name::Name;
 use crate::types::team::Budget;
 use crate::types::time::Time;
+use crate::types::units;
 use crate::types::workload::WorkloadId;
 
 /// The figures of one team in one pool.
@@ -110,7 +111,7 @@ impl UnadmittedView {
             Standing::Adopted => "older than the membership of the namespace in the team",
             Standing::Fixed => "never evicted, because it would be replaced at once",
         };
-        let held = describe(&self.resources);
+        let held = units::listed(&self.resources);
         format!("{} {pods} of {} in {} {hold} {held} ({until})", self.pods, self.owner, self.namespace)
     }
 }

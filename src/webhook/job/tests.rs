@@ -529,10 +529,12 @@ async fn what_a_user_asks_of_own_work_is_judged_at_create_and_at_update() {
     let marked = |key: &str, value: &str| json!({"metadata": {"annotations": {key: value}}});
     let hold = "annotation sluice.dev/hold: \"yes\" is neither \"true\" nor \"false\"";
     let order = "annotation sluice.dev/order: \"first\" is not a whole number such as 5 or -5; the highest comes first";
+    let far = "annotation sluice.dev/order: \"9999999999\" is not between -2147483648 and 2147483647";
     let time = "annotation sluice.dev/requeue: \"now\" is not an RFC 3339 time such as 2026-01-31T12:00:00Z";
     for (key, good, bad, problem) in [
         ("sluice.dev/hold", "true", "yes", hold),
         ("sluice.dev/order", "-5", "first", order),
+        ("sluice.dev/order", "5", "9999999999", far),
         ("sluice.dev/requeue", "2026-01-31T12:00:00Z", "now", time),
     ] {
         assert!(ask(Ask::create(job(marked(key, good)))).await.allowed, "{key}");
