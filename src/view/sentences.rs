@@ -188,6 +188,13 @@ mod tests {
                 "Would preempt 2 workloads of team blue, a/z.",
             ]
         );
+        let in_front = json!(["a/y", hidden, hidden, "a/z", hidden]);
+        let place =
+            json!({"pool": "default", "position": 8, "waiting": 9, "inFront": in_front, "teamsInFront": 0});
+        let behind = row("Pending", json!({"eta": {"place": place}}));
+        let said = "Position 8 of 9 that wait for pool default in team red; in front of it: a/y, 3 workloads of team blue, a/z \
+                    and 2 more.";
+        assert_eq!(behind.sentences(now(), &utc)[2], said);
         let unknown = row("Pending", json!({}));
         assert_eq!(unknown.sentences(now(), &utc)[1], "No estimate: why.");
         assert_eq!(unknown.without_start().sentences(now(), &utc)[1], NOT_NOW);
