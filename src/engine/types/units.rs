@@ -1,7 +1,7 @@
 //! Amounts with their units, as sentences name them.
 
-use super::CURRENCY;
-use super::amount::{Amount, ResourceList};
+use crate::types::amount::{Amount, ResourceList};
+use crate::types::node::CURRENCY;
 
 /// An amount of the resource of this name with its unit: `1 GPU`, `0.5 GPU`, `16 GPUs`, `2 CPUs`, `64Gi memory`,
 /// `4 google.com/tpu`.
