@@ -459,7 +459,7 @@ async fn failed_and_resized_workloads_end_or_continue_as_written() -> Result<()>
     .await?;
     ensure!(get(admin, "job/elastic", ".status.failed").await?.is_empty(), "shrinking counts as failure");
 
-    // A running Job whose user has filled its annotations to the last byte can be stopped all the same.
+    // A running Job with annotations that are full to the last byte can be stopped all the same.
     admin.create(&held("full", &json!({}))?).await?;
     writer.admit("full", &[("n1", 1)]).await?;
     writer.becomes("job/full", ".status.ready", "1").await?;

@@ -8,7 +8,7 @@ use tracing_subscriber::{EnvFilter, fmt};
 use super::Invalid;
 use super::log_limit::Limited;
 
-/// The client's own lines about calls that fail, which name neither object nor cause. Who makes a call tells both.
+/// The client's own lines about calls that fail, which name neither object nor cause. The caller reports both.
 const UNTOLD: &str = "kube_client::client::builder=off";
 
 /// Logging options.

@@ -1,4 +1,4 @@
-//! Fields that an API server lets nobody change.
+//! Fields that an API server lets no client change.
 
 use std::collections::BTreeSet;
 

@@ -10,7 +10,7 @@ use super::reservations::{JobSpec, Simulation, seconds};
 /// How long the longest jobs run.
 const FOR_EVER: i64 = 1_000_000;
 
-/// The owner for whose reservation each workload waits that could start without it.
+/// For each workload that could start without a reservation, the owner of that reservation.
 fn waits_for(simulation: &Simulation, ids: &[WorkloadId]) -> BTreeMap<WorkloadId, WorkloadId> {
     let verdicts = ids.iter().filter_map(|id| Some((id, simulation.run.engine().verdict(id)?)));
     let reserved = verdicts.filter(|(_, verdict)| verdict.reason == Reason::Reserved);

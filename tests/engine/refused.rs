@@ -1,4 +1,4 @@
-//! Admissions that the API server refuses: nobody loses work for them.
+//! Admissions that the API server refuses: no other workload loses work for them.
 
 use sluice_engine::Engine;
 use sluice_engine::types::amount::Amount;

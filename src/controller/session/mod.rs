@@ -70,14 +70,14 @@ pub struct Session {
     last_number: u64,
     restores: Retries,
     releases: Retries,
-    /// The pods whose grace period is being shortened.
+    /// The pods with a grace period that is being shortened.
     shortenings: Retries,
     /// The pods that are being ended on nodes that do not answer, with their workload.
     ending: BTreeMap<PodId, Ending>,
     placing: PodPlacement,
-    /// The workloads whose admission the API server refused.
+    /// The workloads with an admission that the API server refused.
     refusals: Refusals,
-    /// The workloads whose eviction is refused, since when.
+    /// The workloads with a refused eviction, and since when.
     kept: BTreeMap<WorkloadId, Kept>,
     waiting: Waiting,
     twins: Twins,

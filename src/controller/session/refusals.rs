@@ -20,7 +20,7 @@ pub struct Kept {
     last: Time,
 }
 
-/// The workloads whose admission was refused, with the version of the object as it was known then.
+/// The workloads with a refused admission, with the version of the object as it was known then.
 pub type Refusals = BTreeMap<WorkloadId, u64>;
 
 impl Session {

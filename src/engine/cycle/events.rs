@@ -271,7 +271,7 @@ fn admission_refused(scheduler: &mut Scheduler, id: WorkloadId) {
     }
 }
 
-/// Lets a workload preempt again whose admission was refused.
+/// Lets a workload with a refused admission preempt again.
 fn object_changed(scheduler: &mut Scheduler, id: &WorkloadId) {
     if scheduler.retries.refused.remove(id) {
         scheduler.cursor.generation += 1;

@@ -142,7 +142,7 @@ fn waits(scheduler: &Scheduler, info: &WorkloadInfo) -> Option<Verdict> {
     verdict.map(|verdict| with_refusal(scheduler, id, verdict))
 }
 
-/// The verdict, with the refusal for which nobody is preempted for the workload.
+/// The verdict, with the refusal because of which no other is preempted for the workload.
 fn with_refusal(scheduler: &Scheduler, id: &WorkloadId, verdict: Verdict) -> Verdict {
     let refused = scheduler.retries.refused.contains(id) && verdict.reason != Reason::WriteRefused;
     let Some(failure) = scheduler.retries.failures.get(id).filter(|_| refused) else { return verdict };
@@ -154,7 +154,7 @@ fn with_refusal(scheduler: &Scheduler, id: &WorkloadId, verdict: Verdict) -> Ver
 }
 
 /// The capacity that a workload waits for, and the evictions for it that the API server refused. What the API server says
-/// may name objects of the victim's namespace, so it is told in that namespace only.
+/// may name objects of the victim's namespace, so it is given in that namespace only.
 fn nominated(scheduler: &Scheduler, info: &WorkloadInfo, nomination: &Nomination) -> String {
     let refused = nomination.victims().filter_map(|id| {
         let failure = scheduler.retries.failures.get(id)?;

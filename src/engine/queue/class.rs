@@ -40,7 +40,7 @@ pub struct ClassKey {
     pub pools: Vec<Name>,
     /// Whether it can be evicted.
     pub evictable: bool,
-    /// Whether its admission is refused until its object changes, so that it preempts nobody.
+    /// Whether its admission is refused until its object changes, so that it preempts no other.
     pub refused: bool,
     /// Its longest possible run, which decides where it may backfill.
     pub time_limit: Option<Duration>,

@@ -115,7 +115,7 @@ pub fn lending_allows(
         || leaves_reserves(state, (team, pool), total, (freed, hypothetical), &Vector::default())
 }
 
-/// The same once the workloads whose pods are gone in `ended` have ended, beside other work that starts too, of an account.
+/// The same once the workloads have ended that have no pods left in `ended`, beside other work that starts too, of an account.
 #[must_use]
 pub fn lending_will_allow(
     state: &ClusterState,

@@ -71,7 +71,7 @@ pub fn guard(kinds: &Kinds, kind: &Kind) -> [Value; 2] {
             format!("!variables.team.hasValue() || variables.team == variables.labels[?'{team}']"),
             format!("The label {team} is written by Sluice alone; leave it as it is."),
         ),
-        // The queue says whether the object may be evicted, and for whom. On create `old` has no record.
+        // The queue says whether the object may be evicted, and for which others. On create `old` has no record.
         forbid(
             format!(
                 "!('{admission}' in variables.old) || {CREATE} || \

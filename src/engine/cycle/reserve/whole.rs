@@ -88,7 +88,7 @@ pub fn ends_lending(
     let lends = |freed: &Freed, beside: Option<(Account<'_>, &Vector)>| {
         rules::lending_will_allow(state, owner.team, pool, &owner.total, freed, beside)
     };
-    // What is lent already is lent then too, which is quickly seen: what ends frees at least what is kept for it.
+    // What is lent already is lent then too, which is quickly seen: what ends on open nodes frees at least what is kept then.
     if lends(&Freed::new(), Some(beside)) {
         return false;
     }
