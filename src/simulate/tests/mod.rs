@@ -422,8 +422,8 @@ fn utilization_counts_the_accelerators_in_quotas() {
 fn law_8_an_eviction_that_an_edit_of_the_preemptor_adds_names_the_edit() {
     let slow = "|      terminationGracePeriodSeconds: 30";
     let wants = |at: &str, gpus: u32| job_of("b/y", 1, gpus, &sim("at", at), "");
-    let borrowers = job_of("a/x", 1, 1, "", slow) + &job_of("a/w", 1, 1, "", slow);
-    let parts = [node("n0", 2, ""), borrowers, wants("10s", 1), wants("20s", 2)];
+    let borrowers: String = ["a/u", "a/v", "a/w", "a/x"].map(|name| job_of(name, 1, 1, "", slow)).concat();
+    let parts = [node("n0", 4, ""), borrowers, wants("10s", 1), wants("20s", 2)];
     let options = Options { events: true, until: Some(Duration::from_secs(25)), ..Options::default() };
     let events = outcome(&parts, &options).events.expect("the decisions");
     let evictions: Vec<&Decision> = events.iter().filter(|event| event.action == "Evicted").collect();
