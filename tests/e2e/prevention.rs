@@ -281,8 +281,8 @@ fn refusals() -> Vec<(&'static str, Value, &'static str, &'static str)> {
         ("alice", noted(job(template(1)), 197_000), NOTES, MOST_NOTES),
         ("alice", noted(pod(template(1)), 197_000), NOTES, MOST_NOTES),
         ("alice", noted(training(json!({})), 197_000), NOTES, MOST_NOTES),
-        ("alice", labelled(job(template(1)), 257), LABELS, "257 labels, more than the 256 of one object"),
-        ("alice", labelled(training(json!({})), 257), LABELS, "257 labels, more than the 256 of one object"),
+        ("alice", labelled(job(template(1)), 257), LABELS, "labels, more than the 256 of one object"),
+        ("alice", labelled(training(json!({})), 257), LABELS, "labels, more than the 256 of one object"),
         // Pods of a template that no policy has seen, such as a runtime's.
         (JOBS, of_job(with(node.clone())), "spec.nodeName must not be set in a team's namespace", ""),
         (JOBS, of_job(with(record.clone())), "are written by Sluice alone; leave them out", ""),
