@@ -339,8 +339,8 @@ fn paused(scheduler: &Scheduler) -> Vec<WorkloadId> {
     paused.map(|info| info.workload.id.clone()).collect()
 }
 
-/// Releases capacity nominated to a workload that does not wait for it any more. One that waits for something else since it
-/// was edited needs other victims because of that edit.
+/// Releases capacity nominated to a workload that does not wait for it any more. If it still waits, it was edited: the
+/// records of further victims name that edit.
 fn drop_stale_nomination(scheduler: &mut Scheduler, id: &WorkloadId) {
     let Some(nomination) = scheduler.nominations.of(id) else { return };
     let state = &scheduler.state;

@@ -46,8 +46,8 @@ pub fn run(scheduler: &mut Scheduler, now: Time) -> Plan {
     requeue::follow_user_order(scheduler);
     misplaced::lift(scheduler, now);
     pods_ready::lift(scheduler, now);
-    // 3. Fail workloads that ran longer than their queue allows, raise those that waited longer, evict pods that were never admitted where a
-    //    team holds more than its limit, and take pods that can never run again off the records.
+    // 3. Fail workloads that ran longer than their queue allows, raise those that waited longer, evict pods that were never
+    //    admitted where a team holds more than its limit, and take pods that can never run again off the records.
     limits::enforce(scheduler, now, &mut plan);
     excess::run(scheduler, now, &mut plan);
     release::run(scheduler, now, &mut plan);

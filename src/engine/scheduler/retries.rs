@@ -18,8 +18,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 pub struct Retries {
     /// Workloads with a failed last write.
     pub failures: BTreeMap<WorkloadId, Failure>,
-    /// Workloads with an admission that is refused until their object changes. No other is preempted for them: the victims would lose
-    /// their work for a start that fails again.
+    /// Workloads with an admission that is refused until their object changes. No other is preempted for them: the victims
+    /// would lose their work for a start that fails again.
     pub refused: BTreeSet<WorkloadId>,
     /// Workloads of several pods, which must all become ready in time.
     pub gangs: Gangs,

@@ -87,17 +87,7 @@ impl QuotaTree {
         amount: &Vector,
         hypothetical: &Hypothetical,
     ) -> bool {
-        let own = &self.quota_usages[pool][team];
-        own.covers_any(amount)
-            && !self.is_spent(team)
-            && self.teams[team].path.iter().all(|at| {
-                let quota_usage = &self.quota_usages[pool][*at];
-                quota_usage.governed().all(|(index, guaranteed)| {
-                    let more = amount.get(index);
-                    more == 0
-                        || counted(quota_usage, *at, index, hypothetical).saturating_add(more) <= guaranteed
-                })
-            })
+        self.within_guarantee_by_exchange(pool, team, amount, (hypothetical, hypothetical))
     }
 
     /// Whether a workload is within guarantee once victims are gone: `before` are the hypothetical changes without their end,
