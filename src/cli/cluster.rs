@@ -264,9 +264,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_cluster_that_is_not_reached_is_named_once_with_the_cause() {
-        // A port that has just been free.
-        let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-        let address = format!("http://{}", free.expect("an address"));
+        // No test and no service listens on this port.
+        let address = "http://127.0.0.1:1";
         let config = Config::new(address.parse().expect("an address"));
         let cluster = Cluster::of(config, &Options::default()).expect("a client");
         let error =
