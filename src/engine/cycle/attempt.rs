@@ -136,10 +136,7 @@ fn preempt_in_a_pool(
             options.withheld.insert(pool, verdict);
             continue;
         }
-        let preempted = reserve::with_reserved_masked(scheduler, &waiting, pool, |scheduler, masked| {
-            preempt(scheduler, attempt, masked, plan)
-        });
-        if preempted {
+        if preempt(scheduler, attempt, plan) {
             return true;
         }
     }

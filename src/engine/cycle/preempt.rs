@@ -15,32 +15,63 @@ use crate::types::{Plan, WorkloadId};
 /// The most preemptions by one borrowing workload without an external change.
 const MAX_BORROWING_PREEMPTIONS: u32 = 4;
 
-/// Nominates capacity that is being freed already, or preempts workloads for it; false if neither may be.
-pub fn preempt(scheduler: &mut Scheduler, attempt: Attempt<'_>, masked: &[Masked], plan: &mut Plan) -> bool {
-    match capacity_on_its_way(scheduler, attempt) {
-        OnItsWay::Nominate(placement) => {
-            reserve::note_taken(scheduler, attempt.waiting, attempt.pool, &placement);
-            nominate_for(scheduler, attempt.waiting, attempt.pool, placement, Vec::new());
-            return true;
-        }
-        OnItsWay::LeaveToOrder => return false,
-        OnItsWay::TooLittle => {}
-    }
-    if take_over::run(scheduler, attempt) {
-        return true;
+/// Nominates capacity that is being freed already, or preempts workloads for it; false if neither may be. Reserved capacity
+/// that the workload must respect is masked meanwhile.
+pub fn preempt(scheduler: &mut Scheduler, attempt: Attempt<'_>, plan: &mut Plan) -> bool {
+    let Attempt { waiting, pool, .. } = attempt;
+    let masked = reserve::masks_for(scheduler, waiting, pool);
+    let nominated =
+        reserve::with_masked(scheduler, &masked, |scheduler| match capacity_on_its_way(scheduler, attempt) {
+            OnItsWay::Nominate(placement) => {
+                reserve::note_taken(scheduler, waiting, pool, &placement);
+                nominate_for(scheduler, waiting, pool, placement, Vec::new());
+                Some(true)
+            }
+            OnItsWay::LeaveToOrder => Some(false),
+            OnItsWay::TooLittle => take_over::run(scheduler, attempt).then_some(true),
+        });
+    if let Some(nominated) = nominated {
+        return nominated;
     }
     let reclaimable = &scheduler.queue.reclaimable;
-    if blocked::missing_for_preemption(&scheduler.state, reclaimable, attempt.waiting, attempt.pool).is_some()
-    {
+    if blocked::missing_for_preemption(&scheduler.state, reclaimable, waiting, pool).is_some() {
         return false;
     }
-    match search(scheduler, attempt, masked) {
+    match victims_beside_reserved(scheduler, attempt, &masked) {
         Some(victims) => {
             carry_out(scheduler, attempt, victims, plan);
             true
         }
         None => false,
     }
+}
+
+/// Searches victims beside the reserved capacity: first in the places of workloads that hold some of it, and where such a set
+/// would break a reservation, beside all of it.
+fn victims_beside_reserved(
+    scheduler: &mut Scheduler,
+    attempt: Attempt<'_>,
+    masked: &[Masked],
+) -> Option<Victims> {
+    let Attempt { waiting, pool, nodes, .. } = attempt;
+    let search_beside = |scheduler: &mut Scheduler, masked: &[Masked]| {
+        reserve::with_masked(scheduler, masked, |scheduler| search(scheduler, attempt, masked))
+    };
+    let Some(less) = reserve::masks_beside_victims(scheduler, waiting, pool) else {
+        return search_beside(scheduler, masked);
+    };
+    // What fits there without victims does not start for another reason, which victims do not change.
+    let fits = reserve::with_masked(scheduler, &less, |scheduler| {
+        let (freed, request) = (Freed::new(), waiting.request(pool));
+        placement::most(&scheduler.state, nodes, &request, Capacity::Settled(&freed)) >= waiting.pods
+    });
+    if !fits {
+        let victims = search_beside(scheduler, &less)?;
+        if reserve::stay_whole_after(scheduler, waiting, pool, &victims) {
+            return Some(victims);
+        }
+    }
+    search_beside(scheduler, masked)
 }
 
 /// Whether the capacity that ending pods leave is enough for a workload.

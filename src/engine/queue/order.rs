@@ -121,6 +121,10 @@ pub struct Order {
     line: Line,
     /// Teams whose position must be computed again.
     pub stale: BTreeSet<TeamId>,
+    /// The teams with a workload within guarantee that may be able to start, in order, each by the first of these.
+    within_guarantee: Line,
+    /// Teams whose position there must be computed again.
+    stale_within: BTreeSet<TeamId>,
     /// What may have changed the positions of teams in other orders since [`Self::take_moved`].
     moved: Moved,
 }
@@ -148,11 +152,39 @@ impl Order {
         loop {
             let team = self.line.first(|_| true)?;
             // The capacity for the team's first workload may be used up. Then the team has another first workload.
-            match head(state, pending, headroom, team) {
-                Some((now, rank)) if self.line.positions.get(&team) == Some(&now) => {
+            let Some((now, rank)) = head(state, pending, headroom, team)
+                .filter(|(now, _)| self.line.positions.get(&team) == Some(now))
+            else {
+                self.update(state, pending, headroom, team);
+                continue;
+            };
+            let borrows = now.key.0 == Reverse(false);
+            let first =
+                borrows.then(|| self.first_within_guarantee(state, pending, headroom, team)).flatten();
+            return Some(first.unwrap_or_else(|| rank.id().clone()));
+        }
+    }
+
+    /// The first workload within guarantee of another team than this one, of which the first workload borrows. It would evict
+    /// that borrower at once, so it comes first, also where it stands behind a borrower of its own team.
+    fn first_within_guarantee(
+        &mut self,
+        state: &ClusterState,
+        pending: &Pending,
+        headroom: &Headroom,
+        borrower: TeamId,
+    ) -> Option<WorkloadId> {
+        for team in std::mem::take(&mut self.stale_within) {
+            let first = head_within_guarantee(state, pending, headroom, team);
+            self.within_guarantee.set(team, first.map(|(position, _)| position));
+        }
+        loop {
+            let team = self.within_guarantee.first(|team| team != borrower)?;
+            match head_within_guarantee(state, pending, headroom, team) {
+                Some((now, rank)) if self.within_guarantee.positions.get(&team) == Some(&now) => {
                     return Some(rank.id().clone());
                 }
-                _ => self.update(state, pending, headroom, team),
+                now => self.within_guarantee.set(team, now.map(|(position, _)| position)),
             }
         }
     }
@@ -171,6 +203,7 @@ impl Order {
     /// Computes the position of a team again.
     fn update(&mut self, state: &ClusterState, pending: &Pending, headroom: &Headroom, team: TeamId) {
         self.line.set(team, head(state, pending, headroom, team).map(|(position, _)| position));
+        self.stale_within.insert(team);
     }
 
     /// Marks the teams below these root teams as stale, because their shares have changed.
@@ -190,6 +223,24 @@ fn head<'a>(
 ) -> Option<(Position, &'a Rank)> {
     let rank = pending.head(team, |shape| headroom.total(shape))?;
     Some((Position::of(state, team, rank)?, rank))
+}
+
+/// The first workload within guarantee of a team that may be able to start, with the position it gives the team.
+fn head_within_guarantee<'a>(
+    state: &ClusterState,
+    pending: &'a Pending,
+    headroom: &Headroom,
+    team: TeamId,
+) -> Option<(Position, &'a Rank)> {
+    let quotas = &state.quotas;
+    // Most teams that borrow have no guarantee left, which is quickly seen.
+    if !quotas.pools().any(|(_, pool)| quotas.has_idle_guarantee(pool, team)) {
+        return None;
+    }
+    let position = |rank: &Rank| Position::of(state, team, rank).filter(|at| at.key.0 == Reverse(true));
+    let rank =
+        pending.first_startable(team, |shape| headroom.total(shape), |rank| position(rank).is_some())?;
+    Some((position(rank)?, rank))
 }
 
 /// The first workload of a team, with the position it gives the team.

@@ -262,6 +262,19 @@ impl Pending {
         heads.min().map(|(rank, _)| rank)
     }
 
+    /// The first workload of the team that may be able to start and for which `which` is true.
+    #[must_use]
+    pub fn first_startable(
+        &self,
+        team: TeamId,
+        headroom: impl Fn(HeadroomId) -> u64,
+        which: impl Fn(&Rank) -> bool,
+    ) -> Option<&Rank> {
+        let active = self.active.get(&team).into_iter().flatten().find(|(rank, _)| which(rank));
+        let fit = self.conditions.firsts_that_fit(team, headroom).filter(|(rank, _)| which(rank));
+        fit.chain(active).min().map(|(rank, _)| rank)
+    }
+
     /// The first workload of the team that is blocked on headroom of one of these shapes, without the
     /// classes in `except`.
     #[must_use]

@@ -36,15 +36,3 @@ pub fn with_masked<T>(
     scheduler.state.nodes.unmask(masks);
     result
 }
-
-/// Runs `act` for a waiting workload while the reserved capacity that it must respect is masked, and passes that
-/// capacity on.
-pub fn with_reserved_masked<T>(
-    scheduler: &mut Scheduler,
-    waiting: &WaitingWorkload,
-    pool: PoolId,
-    act: impl FnOnce(&mut Scheduler, &[Masked]) -> T,
-) -> T {
-    let masked = masks_for(scheduler, waiting, pool);
-    with_masked(scheduler, &masked, |scheduler| act(scheduler, &masked))
-}

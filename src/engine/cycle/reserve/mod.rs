@@ -9,6 +9,7 @@
 //! stands before the owner finds no capacity either. Its nodes and time stay too, unless they cannot be held any more
 //! or an earlier time is possible. Capacity reserved for one team is masked for all others, owners included,
 //! but not for an owner that comes first of two without a predicted start, or has the only one: both would wait for ever.
+//! A preemptor may take the place of workloads there that the owner waits for too.
 //!
 //! Two kinds of workloads stand before an owner: those before it in its own team, and those within guarantee when the
 //! owner is not. The latter leave the reserved capacity whole where they can. Where only a reservation of their
@@ -27,11 +28,13 @@
 //!   owners ─▶ review ──────▶ whole ─▶ mask ─▶ binding
 //!      └────────┴▶ quota ──────────────────────▲
 //!   admissible ─▶ siblings ─▶ beside ─▲
+//!   instead ──────────────────▲
 //! ```
 
 pub mod admissible;
 pub mod beside;
 pub mod binding;
+pub mod instead;
 pub mod mask;
 pub mod owners;
 pub mod quota;
@@ -41,7 +44,8 @@ pub mod whole;
 
 pub use admissible::{admissible, note_taken};
 pub use binding::is_deferred;
-pub use mask::with_reserved_masked;
+pub use instead::{masks_beside_victims, stay_whole_after};
+pub use mask::{masks_for, with_masked};
 pub use owners::{
     drop_stale, is_full, look_ahead_of, may_become_owner, next, note_refusal, note_start, release,
     review_due, views,

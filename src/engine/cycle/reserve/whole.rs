@@ -17,7 +17,7 @@ use crate::types::vector::Vector;
 
 /// Capacity reserved on a reservation's nodes for owners that bind its owner and start no later. With `respected`,
 /// only for those of them that also bind the workload that comes: that workload takes the place of the others.
-fn earlier(
+pub fn earlier(
     scheduler: &Scheduler,
     pool: PoolId,
     (reservation, slot): (&Reservation, &Slot),
@@ -137,9 +137,17 @@ pub fn fits_then(
     if let Some((need, more)) = more {
         freed.take(node, need, None, more);
     }
+    fits_with(scheduler, reservation, node, &freed) >= pods
+}
+
+/// How many pods of an owner a node has capacity for once these changes hold.
+pub fn fits_with(scheduler: &Scheduler, reservation: &Reservation, node: NodeId, freed: &Freed) -> u32 {
+    let state = &scheduler.state;
+    if !state.nodes.get(node).open() {
+        return 0;
+    }
     let demand = state.nodes.demand(&reservation.need);
-    state.nodes.get(node).open()
-        && placement::fits_on(state, node, &demand, Capacity::Settled(&freed)) >= pods
+    placement::fits_on(state, node, &demand, Capacity::Settled(freed))
 }
 
 /// For every reserved node, how many pods of a waiting workload would fit there only by taking reserved capacity.
