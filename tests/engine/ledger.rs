@@ -442,10 +442,9 @@ impl Ledger {
             let before = self.strays.len() + self.jobs.values().filter(|job| job.ending).count();
             self.end_pods();
             let after = self.strays.len() + self.jobs.values().filter(|job| job.ending).count();
-            let due = self.engine.next_deadline().filter(|due| *due > self.now);
-            match due {
+            match self.engine.next_deadline() {
                 _ if before != after => {}
-                Some(due) => self.now = due,
+                Some(due) => self.now = due.max(self.now),
                 None => return Ok(()),
             }
         }

@@ -172,6 +172,20 @@ fn law_15_an_owner_that_comes_back_unheld_is_evicted_once() {
     assert!(ledger.engine.plan(ledger.now).actions.is_empty(), "it would come back again");
 }
 
+/// The workloads that wait are more than one plan considers, and the last ones are left for a plan at the same instant.
+#[test]
+fn law_15_a_limit_is_restored_though_the_waiting_work_takes_several_plans() {
+    let mut ledger = Ledger::new(&[8], [1, 8]);
+    ledger.apply(&Op::Submit { team: 0, pods: 1, gpus: 1 });
+    assert!(ledger.plan().expect("it starts"));
+    (9..29).for_each(|gpus| ledger.apply(&Op::Submit { team: 1, pods: 1, gpus }));
+    ledger.apply(&Op::Detach(0));
+    assert!(!ledger.plan().expect("nothing else fits"));
+    assert!(ledger.engine.has_more());
+    ledger.settle().expect("it comes to rest");
+    assert_eq!(ledger.account(0), (1, 0));
+}
+
 /// The watch of pods may be ahead of the watch of Jobs: an orphan counts by itself and in the record of its Job.
 #[test]
 fn law_15_a_pod_that_counts_twice_for_a_moment_is_not_evicted() {
