@@ -258,6 +258,24 @@ fn what_other_teams_never_lend_gets_no_reservation() {
     }
 }
 
+/// User u0 holds one of three GPUs and waits for two, and u1 holds the other two and waits with a stream of the same size.
+/// When they come free u1 holds nothing, so the order of users alone would let one of u1 start after the other.
+#[test]
+fn the_turn_of_a_user_is_kept_against_all_that_was_submitted_later() {
+    let teams = vec![Team {
+        fair_users: true,
+        ..with_queues(team("a", None, 0, Some(3)), vec![queue("train", None)])
+    }];
+    let mut cluster = Cluster::new(&[3], teams);
+    cluster.submit(&Spec { run: 1_000, ..job(1) });
+    let other = Spec { user: 1, run: 40, ..job(2) };
+    cluster.submit(&other);
+    cluster.advance(seconds(1));
+    // It reserves after 20 s.
+    let (_, start) = cluster.behind(&job(2), &[other], seconds(300));
+    assert_eq!(start, Some(Time(40_000)));
+}
+
 /// A limit that stands in the way of the workload.
 #[derive(Clone, Copy, Debug)]
 enum Cap {

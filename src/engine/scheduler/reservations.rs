@@ -35,7 +35,7 @@ pub struct Reservation {
     pub deferred_behind: Option<WorkloadId>,
     /// When the capacity was decided.
     pub decided: Time,
-    /// Since when nodes or quota have been kept for the owner, and with them its user's turn.
+    /// Since when nodes or quota have been kept for the owner.
     pub kept_since: Option<Time>,
 }
 

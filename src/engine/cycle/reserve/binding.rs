@@ -21,8 +21,9 @@ pub fn waits(scheduler: &Scheduler, id: &WorkloadId) -> bool {
 }
 
 /// Whether a waiting workload stands before the owner of a reservation in their team. What is kept for the owner includes
-/// its user's turn against all that was submitted later: otherwise users would take turns, and small workloads of each
-/// would start in between without end.
+/// its user's turn against all that was submitted later than the owner: otherwise users would take turns, and small workloads
+/// of each would start in between. The turn does not count from the time of the reservation, which a new leader does not know,
+/// and which begins again whenever the reservation has passed to another workload and comes back.
 pub fn stands_before(scheduler: &Scheduler, waiting: &WaitingWorkload, reservation: &Reservation) -> bool {
     let (pending, state) = (&scheduler.queue.pending, &scheduler.state);
     // Beyond a budget, a workload has the lowest claim.
@@ -34,7 +35,7 @@ pub fn stands_before(scheduler: &Scheduler, waiting: &WaitingWorkload, reservati
     };
     let user = state.get(&reservation.owner).and_then(|info| info.workload.user.as_ref());
     let other_user = waiting.user != state.quotas.user_of(reservation.team, user);
-    let keeps_turn = other_user && reservation.kept_since.is_some_and(|since| rank.submitted() > since);
+    let keeps_turn = other_user && reservation.keeps_quota() && rank.submitted() > owner.submitted();
     if keeps_turn { rank.outranks(&owner) } else { rank < owner }
 }
 
