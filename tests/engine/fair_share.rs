@@ -240,3 +240,18 @@ fn past_usage_outlives_a_change_of_the_team_and_many_short_steps() {
     world.engine.apply(Event::TeamApplied(Team { weight: 3, ..team("t0", None, 0, None) }), world.now);
     assert_eq!(gpus(&world), Some(counted), "an edit of the team forgets nothing");
 }
+
+#[test]
+fn law_2_what_is_larger_than_a_guarantee_goes_first_also_where_a_smaller_sibling_would_make_shares_fairer() {
+    let teams = vec![team("a", None, 3, None), team("c", None, 6, Some(6))];
+    let mut world = World::new(&[3, 6, 7], teams);
+    world.submit(&"a".into(), "train", 1, 1, 3);
+    let own = world.submit(&"c".into(), "train", 0, 1, 1);
+    world.submit(&"a".into(), "train", 1, 1, 2);
+    let large = world.submit(&"a".into(), "train", 1, 2, 3);
+    world.settle();
+    // The limit holds it only without its sibling, and then its guarantee does too: it does not borrow.
+    let preemptor = world.submit(&"c".into(), "train", 1, 2, 3);
+    world.settle();
+    assert_eq!(world.evicted_for.get(&preemptor), Some(&BTreeSet::from([own, large])), "{:?}", world.log);
+}

@@ -89,7 +89,7 @@ impl Search<'_> {
             if best.as_ref().is_some_and(|(cost, _)| *cost <= least || self.has_tried_enough()) {
                 break;
             }
-            if !self.is_fair(&outcome) {
+            if self.is_of_other_basis(&outcome) || !self.is_fair(&outcome) {
                 continue;
             }
             let cost = self.with_follow_ups(least, &outcome);
@@ -102,11 +102,21 @@ impl Search<'_> {
         best.map(|(cost, outcome)| {
             let takes = self.takes(&outcome);
             let within_guarantee = self.basis == Basis::WithinGuarantee;
-            let Preemptor { pool, team, total, .. } = self.preemptor;
-            let strictly = || self.cluster.quotas.within_guarantee(pool, team, total, &outcome.hypothetical);
-            let by_exchange = within_guarantee && !strictly();
+            let by_exchange = within_guarantee && !self.is_within_guarantee_after(&outcome);
             (cost, Victims { takes, placement: outcome.placement, within_guarantee, by_exchange })
         })
+    }
+
+    /// Whether the guarantees on its path hold the preemptor once the victims of a set are gone.
+    fn is_within_guarantee_after(&self, outcome: &Outcome) -> bool {
+        let Preemptor { pool, team, total, .. } = self.preemptor;
+        self.cluster.quotas.within_guarantee(pool, team, total, &outcome.hypothetical)
+    }
+
+    /// Whether a set of a borrowing preemptor brings it within guarantee. Such a set has its cost on that basis only: there a
+    /// workload larger than a guarantee goes before the rest of its team (law 2).
+    fn is_of_other_basis(&self, outcome: &Outcome) -> bool {
+        self.basis == Basis::Borrowing && self.is_within_guarantee_after(outcome)
     }
 
     /// The operations on the victims of a set.
