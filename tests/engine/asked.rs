@@ -66,7 +66,7 @@ fn settle(world: &mut World) -> Vec<(WorkloadId, EvictReason)> {
             .map(|(id, _)| id.clone())
             .collect();
         stopping.iter().for_each(|id| world.end(id, Phase::Queued));
-        if actions.is_empty() && stopping.is_empty() {
+        if actions.is_empty() && stopping.is_empty() && !world.engine.has_more() {
             return evictions;
         }
     }

@@ -34,7 +34,7 @@ fn settle_without_vain_starts(world: &mut World) -> Result<(), TestCaseError> {
     let mut started: BTreeSet<WorkloadId> = BTreeSet::new();
     loop {
         let actions = world.plan();
-        if actions.is_empty() {
+        if actions.is_empty() && !world.engine.has_more() {
             return Ok(());
         }
         for action in &actions {

@@ -58,7 +58,7 @@ fn settle(world: &mut World) -> Vec<Action> {
     let mut all = Vec::new();
     loop {
         let actions = world.plan();
-        if actions.is_empty() {
+        if actions.is_empty() && !world.engine.has_more() {
             return all;
         }
         all.extend(actions);

@@ -81,7 +81,7 @@ impl Cluster {
     fn settle(&mut self) {
         loop {
             let actions = self.engine.plan(self.now).actions;
-            if actions.is_empty() {
+            if actions.is_empty() && !self.engine.has_more() {
                 return;
             }
             for action in actions {

@@ -228,7 +228,7 @@ impl Cluster {
     fn settle(&mut self) -> Result<(), TestCaseError> {
         for _ in 0..100 {
             let actions = self.engine.plan(self.now).actions;
-            if actions.is_empty() {
+            if actions.is_empty() && !self.engine.has_more() {
                 return Ok(());
             }
             for action in actions {
