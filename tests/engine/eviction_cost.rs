@@ -23,8 +23,8 @@ use sluice_engine::types::{Action, EvictReason};
 use sluice_engine::types::{Admission, Name, Time, WorkloadId};
 
 use super::judge::{
-    Against, before_oversize, cost_of_eviction, evict_set_from, fair_shares, preemption_sets, subsets,
-    usage_after,
+    Against, before_oversize, cost_of_eviction, evict_set_from, exchanges, fair_shares, preemption_sets,
+    subsets, usage_after,
 };
 use super::ops::{Setup, TEAMS, build, ids, setup};
 use super::usage::{Usage, charge, guarantees_hold, settled_usage};
@@ -161,10 +161,21 @@ fn follow_up(world: &World, job: &Job, only_certain: bool) -> Option<usize> {
             .filter_map(|set| below_guarantee(world, set, job))
             .min()
     };
-    let possible = || {
-        if may_preempt_while_borrowing(world, job, false) { Some(0) } else { fewest_below_guarantee(true) }
+    let possible = || match may_preempt_while_borrowing(world, job, false) {
+        true => Some(0),
+        false => fewest_below_guarantee(true).or_else(|| fewest_below_guarantee_by_exchange(world, job)),
     };
     fewest_below_guarantee(false).or_else(|| if only_certain { None } else { possible() })
+}
+
+/// The fewest victims that would fall below their guarantee where teams below one parent take from each other what it borrows.
+fn fewest_below_guarantee_by_exchange(world: &World, job: &Job) -> Option<usize> {
+    let below = |set: &Vec<WorkloadId>| {
+        let victims: Vec<&Job> = set.iter().map(|id| &world.items[id]).collect();
+        let mut usage = settled_usage(world, &BTreeSet::new());
+        evict_set_from(world, &victims, job, Against::Guaranteed, &mut usage)
+    };
+    exchanges(world, job).unwrap_or_default().iter().filter(|set| !set.is_empty()).filter_map(below).min()
 }
 
 /// How many victims of a set would fall below their guarantee; `None` if law 3 protects one.
@@ -397,6 +408,30 @@ fn chosen_set(world: &mut World, preemptor: &WorkloadId) -> Option<Vec<WorkloadI
     if actions.iter().any(moves) { None } else { Some(chosen.iter().cloned().collect()) }
 }
 
+/// Lets the engine decide on a waiting workload; fails if a set costs less than the one that it evicts for it.
+pub fn no_set_costs_less(world: &mut World, id: &WorkloadId) -> Result<(), TestCaseError> {
+    let preemptor = world.items[id].clone();
+    let sets = eligible_sets(world, &preemptor);
+    let before = copy(world);
+
+    let Some(chosen) = chosen_set(world, id) else { return Ok(()) };
+
+    if !sets.contains(&chosen) {
+        return Ok(());
+    }
+    let lowest = costs(&before, &chosen, &preemptor, true).into_iter().min();
+    let lowest = lowest.expect("the preemptor fits without the chosen set");
+    for set in minimal_others(&sets, &chosen) {
+        let highest = costs(&before, set, &preemptor, false).into_iter().max();
+        prop_assert!(
+            highest.as_ref().is_none_or(|highest| lowest <= *highest),
+            "{chosen:?} is evicted for {id} at {lowest:?}, but {set:?} costs {highest:?}\n{}",
+            world.log.join("\n")
+        );
+    }
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 10_000, max_shrink_iters: 20_000, ..ProptestConfig::default() })]
 
@@ -414,25 +449,7 @@ proptest! {
             world.checkpoint(id);
         }
         let id = submit(&mut world, &last);
-        let preemptor = world.items[&id].clone();
-        let sets = eligible_sets(&world, &preemptor);
-        let before = copy(&world);
-
-        let Some(chosen) = chosen_set(&mut world, &id) else { return Ok(()) };
-
-        if !sets.contains(&chosen) {
-            return Ok(());
-        }
-        let lowest = costs(&before, &chosen, &preemptor, true).into_iter().min();
-        let lowest = lowest.expect("the preemptor fits without the chosen set");
-        for set in minimal_others(&sets, &chosen) {
-            let highest = costs(&before, set, &preemptor, false).into_iter().max();
-            prop_assert!(
-                highest.as_ref().is_none_or(|highest| lowest <= *highest),
-                "{chosen:?} is evicted for {id} at {lowest:?}, but {set:?} costs {highest:?}\n{}",
-                world.log.join("\n")
-            );
-        }
+        no_set_costs_less(&mut world, &id)?;
     }
 }
 

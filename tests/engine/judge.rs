@@ -216,6 +216,27 @@ pub fn preemptions_due(world: &World, job: &Job) -> Vec<Vec<WorkloadId>> {
 /// Every set of running workloads that may be evicted and without which `job` starts within its guarantee.
 /// `None` if there are too many candidates to try every set.
 pub fn preemption_sets(world: &World, job: &Job) -> Option<Vec<Vec<WorkloadId>>> {
+    preemption_sets_where(world, job, |[_, after]| guarantees_hold(world, after, job, job.total()))
+}
+
+/// The same for sets without which a team above the job's may use more than its guarantee, as long as it uses no more than
+/// before: what its teams take from each other.
+pub fn exchanges(world: &World, job: &Job) -> Option<Vec<Vec<WorkloadId>>> {
+    preemption_sets_where(world, job, |[before, after]| {
+        world.path(&job.workload.team).iter().all(|team| {
+            after.counted(team) + job.total() <= world.guaranteed(team)
+                || *team != job.workload.team && after[team] + job.total() <= before[team]
+        })
+    })
+}
+
+/// Every set of running workloads that may be evicted and without which `job` starts, if `holds` says so of the usage before
+/// and after.
+fn preemption_sets_where(
+    world: &World,
+    job: &Job,
+    holds: impl Fn([&Usage; 2]) -> bool,
+) -> Option<Vec<Vec<WorkloadId>>> {
     let mut candidates = world.running();
     candidates.retain(|other| {
         let sibling = other.workload.team == job.workload.team;
@@ -224,16 +245,17 @@ pub fn preemption_sets(world: &World, job: &Job) -> Option<Vec<Vec<WorkloadId>>>
     if candidates.len() > 9 {
         return None;
     }
-    let starts_within_guarantee = |set: &Vec<&Job>| {
-        let mut usage = settled_usage(world, &BTreeSet::new());
+    let before = settled_usage(world, &BTreeSet::new());
+    let starts = |set: &Vec<&Job>| {
+        let mut usage = before.clone();
         if evict_set_from(world, set, job, Against::Guaranteed, &mut usage).is_none() {
             return false;
         }
         let path = world.path(&job.workload.team);
         let limited = path.iter().any(|t| world.limit(t).is_some_and(|l| usage[t] + job.total() > l));
-        guarantees_hold(world, &usage, job, job.total()) && !limited && world.fits_after(job, set)
+        holds([&before, &usage]) && !limited && world.fits_after(job, set)
     };
-    Some(subsets(&candidates).filter(starts_within_guarantee).map(ids).collect())
+    Some(subsets(&candidates).filter(starts).map(ids).collect())
 }
 
 /// Preemptors that were nominated before the plan and still are, or that the plan started, and those that the plan

@@ -5,6 +5,7 @@ mod asked;
 mod backfill;
 mod budgets;
 mod cases;
+mod cheapest;
 mod circles;
 mod constraints;
 mod currency;
