@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use sluice_engine::types::WorkloadId;
+use sluice_engine::types::{Time, WorkloadId};
 
 use super::eviction_cost::no_set_costs_less;
 use super::world::{World, team};
@@ -33,4 +33,22 @@ fn a_victim_would_take_back_what_its_sibling_borrows_from_their_parent() {
     // The workload of b has fewer pods, but queued again it would evict the large one: its parent would use no more than before.
     let preemptor = world.submit(&"c".into(), "train", 0, 3, 1);
     assert_eq!(victims(&mut world, &preemptor), BTreeSet::from([large]));
+}
+
+#[test]
+fn of_equal_victims_the_one_that_may_leaves_its_team_below_the_guarantee() {
+    let mut world = World::new(
+        &[7, 8],
+        vec![team("a", None, 4, None), team("b", None, 2, None), team("c", None, 4, None)],
+    );
+    run(&mut world, "c", 0, 1, 3);
+    let high = run(&mut world, "c", 1, 2, 1);
+    run(&mut world, "b", 0, 2, 1);
+    let low = run(&mut world, "c", 0, 1, 2);
+    run(&mut world, "a", 0, 3, 2);
+    world.now = Time(1_000);
+    // Its guarantee would hold the high one again once lower priorities of its team are gone, so that one must go while the
+    // team still borrows all of it.
+    let preemptor = world.submit(&"a".into(), "train", 0, 2, 2);
+    assert_eq!(victims(&mut world, &preemptor), BTreeSet::from([high, low]));
 }

@@ -84,8 +84,9 @@ pub fn evict_from(
     evicted: &BTreeSet<WorkloadId>,
 ) -> Option<usize> {
     let mut left: Vec<&Job> = victims.to_vec();
-    left.sort_by_key(|victim| victim.total());
     let (before, mut below_guarantee) = (usage.clone(), 0);
+    // Only one victim can leave its team below the guarantee: the largest of those that may.
+    left.sort_by_key(|victim| (!is_covered(world, victim, &before, evicted), victim.total()));
     while !left.is_empty() {
         let is_allowed = |victim: &Job, usage: &Usage, may_fall_below: bool| {
             let levels = protected_levels(world, victim, preemptor);

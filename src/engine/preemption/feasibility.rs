@@ -149,12 +149,18 @@ impl Search<'_> {
             let mut levels = self.candidates[part.candidate].levels.iter();
             levels.any(|at| quotas.quota_usage(self.preemptor.pool, *at).covers_any(&part.amount))
         };
+        // A part that may not leave its team below the guarantee comes before one that may: only one of them can.
+        let may_fall_below = |part: &Part| {
+            self.basis == Basis::WithinGuarantee && !self.candidates[part.candidate].is_covered(self.cluster)
+        };
         // Smaller parts first, so that as few parts as possible leave a team below its guarantee. Workloads that shrink
         // come last: where others leave the team below its guarantee, it covers the pods that they would lose (law 3).
-        left.sort_by_key(|part| {
-            let amount = part.amount.entries().map(|(_, milli)| milli).max();
-            (!part.whole, is_covered(part), amount, part.candidate)
-        });
+        if left.len() > 1 {
+            left.sort_by_cached_key(|part| {
+                let amount = part.amount.entries().map(|(_, milli)| milli).max();
+                (!part.whole, is_covered(part), may_fall_below(part), amount, part.candidate)
+            });
+        }
         while !left.is_empty() {
             let may_take = |part: &Part, below_guarantee: bool| {
                 self.may_take(part, &classified.hypothetical, below_guarantee)
