@@ -1,12 +1,12 @@
 //! Pods without a Job: charged like Jobs, and evicted only where their users allow it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use sluice::api::names;
 use sluice_harness::{View, World, eventually, patience};
 
-use crate::support::{Job, SLUICE, nodes, running, team};
+use crate::support::{Job, SLUICE, nodes, quota, running, team, team_of};
 
 /// A pod with this many GPUs and these annotations that runs until it is deleted.
 pub fn pod(namespace: &str, name: &str, gpus: usize, annotations: &str) -> String {
@@ -93,9 +93,39 @@ async fn an_owner_reclaims_from_borrowing_pods_that_allow_their_eviction() {
             note.starts_with("Reclaimed: A workload of team b "),
             "names of other namespaces are hidden: {note}"
         );
-        Ok(())
+        an_owner_reclaims_from_deleted_jobs(world).await
     })
     .await;
+}
+
+/// A finalizer of its user keeps each Job, so its controller neither ends its pods nor follows its suspension.
+async fn an_owner_reclaims_from_deleted_jobs(world: &World) -> Result<()> {
+    world.kubectl.ok(&["delete", "pod/stays", "--namespace=a"]).await?;
+    world.kubectl.ok(&["delete", "job/owner", "--namespace=b"]).await?;
+    let kept = ["first", "second"];
+    for name in kept {
+        world.kubectl.apply(&Job::new("a", name).gpus(2).manifest()).await?;
+        let keep = r#"{"metadata":{"finalizers":["example.com/keep"]}}"#;
+        world.kubectl.ok(&["patch", "job", name, "--namespace=a", "--type=merge", "-p", keep]).await?;
+    }
+    running(world, "a", 2).await?;
+    world.kubectl.ok(&["delete", "job", "first", "second", "--namespace=a", "--wait=false"]).await?;
+
+    world.kubectl.apply(&Job::new("b", "again").gpus(4).manifest()).await?;
+    let view = running(world, "b", 1).await.context("the owner of the GPUs")?;
+    let there = view.jobs_in("a").filter(|job| job.deleting).count();
+    ensure!(there == kept.len(), "their finalizers keep the Jobs: {}", view.summary("a"));
+    let release = r#"{"metadata":{"finalizers":null}}"#;
+    for name in kept {
+        world.kubectl.ok(&["patch", "job", name, "--namespace=a", "--type=merge", "-p", release]).await?;
+    }
+    world
+        .until("the deleted Jobs are gone", |view| match view.jobs_in("a").count() {
+            0 => Ok(()),
+            _ => Err(view.summary("a")),
+        })
+        .await?;
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -130,7 +160,29 @@ spec: {minAvailable: 1, selector: {matchLabels: {app: lent}}}
         world.kubectl.ok(&["delete", "pdb", "keep", "--namespace=a"]).await?;
         let view = running(world, "b", 1).await.context("after the budget was deleted")?;
         ensure!(!find(&view, "a", "lent").is_ok_and(|pod| pod.holds()), "the pod still holds its GPUs");
-        Ok(())
+        no_budget_outlasts_the_longest_grace(world, budget).await
     })
     .await;
+}
+
+/// A budget that never allows an eviction keeps the pod for `maxGrace` of its queue and no longer.
+async fn no_budget_outlasts_the_longest_grace(world: &World, budget: &str) -> Result<()> {
+    const MOST: Duration = Duration::from_secs(4);
+    world.kubectl.ok(&["delete", "job/owner", "--namespace=b"]).await?;
+    let queues = format!("queues: [{{name: shells, maxGrace: {}s}}]", MOST.as_secs());
+    world.kubectl.apply(&team_of("a", &[&quota(0), &queues])).await?;
+    let grace = "spec:\n  terminationGracePeriodSeconds: 1\n";
+    let lent = pod("a", "lent", 2, LETS).replacen("spec:\n", grace, 1);
+    world.kubectl.apply(&format!("{lent}{budget}")).await?;
+    running(world, "a", 1).await?;
+    let (evicted, deleted) = evictions(world, "lent")?;
+
+    let began = Instant::now();
+    world.kubectl.apply(&Job::new("b", "again").gpus(2).manifest()).await?;
+    let view = running(world, "b", 1).await.context("while the budget stands")?;
+    ensure!(!find(&view, "a", "lent").is_ok_and(|pod| pod.holds()), "the pod still holds its GPUs");
+    ensure!(began.elapsed() >= MOST, "the budget has kept the pod for {:?} only", began.elapsed());
+    let ended = evictions(world, "lent")?;
+    ensure!(ended == (evicted, deleted + 1), "evictions that passed, and deletions: {ended:?}");
+    world.kubectl.ok(&["get", "pdb", "keep", "--namespace=a"]).await.map(drop)
 }

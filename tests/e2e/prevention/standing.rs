@@ -1,6 +1,6 @@
 //! What its users cannot change of a workload that runs.
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
 use sluice::api::names;
 use sluice_harness::{Outcome, User, World, eventually, patience};
@@ -8,6 +8,11 @@ use sluice_harness::{Outcome, User, World, eventually, patience};
 use super::objects::{LABELS, NOTES, create, get, job, labelled, noted, passes, pod, refused, run, training};
 use crate::kinds::template;
 use crate::support::{Job, running};
+
+/// What the policy says of a deletion with a grace period above the cap.
+const GRACE: &str = "may be deleted with a grace period of at most 600 seconds";
+/// A year.
+const LONG: u64 = 31_536_000;
 
 /// A running pod stays with its Job, and its Job keeps what it was granted.
 pub async fn running_pods_stay_with_their_job(world: &World) -> Result<()> {
@@ -30,6 +35,7 @@ pub async fn running_pods_stay_with_their_job(world: &World) -> Result<()> {
         refused(world, &["patch", "pod", &pod, "--type=merge", "-p", patch], STAYS).await?;
     }
     passes(world, &["label", "pod", &pod, "mine=yes"]).await?;
+    pods_of_a_job_end_in_time(world, "first").await?;
     refused(world, &["patch", "job", "first", "--type=merge", "-p", other], "The controlling owner of a Job")
         .await?;
 
@@ -41,6 +47,45 @@ pub async fn running_pods_stay_with_their_job(world: &World) -> Result<()> {
     // The same manifest can be applied again.
     alice.apply(&manifest).await?;
     Ok(())
+}
+
+/// The pods of a Job are deleted and evicted as its user likes, but with no longer grace than the cap.
+async fn pods_of_a_job_end_in_time(world: &World, job: &str) -> Result<()> {
+    let selector = format!("batch.kubernetes.io/job-name={job}");
+    let pods = async || -> Result<Vec<String>> {
+        let list = get(world, &["pods", "-l", &selector, "--field-selector=status.phase=Running"]).await?;
+        let running = list["items"].as_array().into_iter().flatten();
+        let running = running.filter(|pod| pod["metadata"]["deletionTimestamp"].is_null());
+        Ok(running.filter_map(|pod| Some(pod["metadata"]["name"].as_str()?.to_owned())).collect())
+    };
+    let before = pods().await?;
+    let [deleted, evicted] = &before[..] else { bail!("not two pods: {before:?}") };
+    let (long, short) = (format!("--grace-period={LONG}"), "--grace-period=1");
+    refused(world, &["delete", "pod", deleted, &long, "--wait=false"], GRACE).await?;
+    let outcome = evict(world, evicted, LONG, false).await?;
+    ensure!(!outcome.success && outcome.stderr.contains(GRACE), "{outcome:?}");
+    ensure!(pods().await? == before, "{before:?} end: {:?}", pods().await?);
+    passes(world, &["delete", "pod", deleted, short, "--wait=false"]).await?;
+    let outcome = evict(world, evicted, 1, false).await?;
+    ensure!(outcome.success, "{outcome:?}");
+    eventually("both pods are replaced", patience(), async || {
+        let now = pods().await.map_err(|error| format!("{error:#}"))?;
+        let old = now.iter().any(|pod| before.contains(pod));
+        if now.len() == 2 && !old { Ok(()) } else { Err(format!("{now:?} after {before:?}")) }
+    })
+    .await
+}
+
+/// Evicts a pod as Alice.
+async fn evict(world: &World, pod: &str, grace: u64, dry: bool) -> Result<Outcome> {
+    let dry_run = if dry { vec!["All"] } else { vec![] };
+    let eviction = json!({
+        "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": "a"},
+        "deleteOptions": {"gracePeriodSeconds": grace, "dryRun": dry_run},
+    });
+    let query = if dry { "?dryRun=All" } else { "" };
+    let path = format!("/api/v1/namespaces/a/pods/{pod}/eviction{query}");
+    run(world, "alice", &["create", "--raw", &path, "-f", "-"], Some(&eviction)).await
 }
 
 /// A Job, a pod and an object of a custom kind that run, named `kept`.
@@ -87,7 +132,6 @@ impl Running {
             ensure!(outcome.success, "{kept}: {outcome:?}");
         }
         // The grace of a deletion has the cap of a spec.
-        const GRACE: &str = "may be deleted with a grace period of at most 600 seconds";
         for what in ["kept", "--all"] {
             refused(world, &["delete", "pods", what, "--grace-period=31536000", "--wait=false"], GRACE)
                 .await?;
@@ -96,17 +140,9 @@ impl Running {
                 passes(world, &["delete", "pods", what, &grace, "--dry-run=server"]).await?;
             }
         }
-        let evicted = async |grace: u64| {
-            let eviction = json!({
-                "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "kept", "namespace": "a"},
-                "deleteOptions": {"gracePeriodSeconds": grace, "dryRun": ["All"]},
-            });
-            let path = "/api/v1/namespaces/a/pods/kept/eviction?dryRun=All";
-            run(world, "alice", &["create", "--raw", path, "-f", "-"], Some(&eviction)).await
-        };
-        let outcome = evicted(31_536_000).await?;
+        let outcome = evict(world, "kept", LONG, true).await?;
         ensure!(!outcome.success && outcome.stderr.contains(GRACE), "{outcome:?}");
-        let outcome = evicted(600).await?;
+        let outcome = evict(world, "kept", 600, true).await?;
         ensure!(outcome.success, "{outcome:?}");
         Ok(())
     }
