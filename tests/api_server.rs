@@ -472,11 +472,8 @@ async fn failed_and_resized_workloads_end_or_continue_as_written() -> Result<()>
     let more = Patch::Merge(json!({"metadata": {"annotations": {"more": "x"}}}));
     let refusal = writer.jobs.patch("full", &PatchParams::default(), &more).await.map(|_| ());
     ensure!(refusal.is_err(), "its annotations are not full");
-    let note = Eviction {
-        at: "2026-11-21T09:00:00Z".parse()?,
-        preemptor: "team-b/owner".to_owned(),
-        reason: "Reclaimed".to_owned(),
-    };
+    let at = "2026-11-21T09:00:00Z".parse()?;
+    let note = Eviction { preemptor: "team-a/owner".to_owned(), ..Eviction::new(at, "Reclaimed") };
     writer
         .patch("job/full", None, |managed, version| {
             managed.smaller_evictions(version, &note).into_iter().next().unwrap_or_default()

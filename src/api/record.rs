@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::sizes::written;
 use crate::engine::types::amount::Amount;
-use crate::engine::types::{Admission, Time};
+use crate::engine::types::{Admission, Time, Workload};
 
 /// The value of the annotation `sluice.dev/admission`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -106,18 +106,42 @@ impl Record {
 pub struct Eviction {
     /// The time of the eviction.
     pub at: Timestamp,
-    /// The preemptor, `namespace/name`; empty if there is none.
+    /// The preemptor, `namespace/name`; empty if there is none, and if it is in another namespace: the users of the victim
+    /// read this note.
     #[serde(rename = "for", default, skip_serializing_if = "String::is_empty")]
     pub preemptor: String,
+    /// The team of a preemptor in another namespace.
+    #[serde(rename = "forTeam", default, skip_serializing_if = "String::is_empty")]
+    pub team: String,
+    /// The identifier of that preemptor, by which Sluice finds its name.
+    #[serde(rename = "forUid", default, skip_serializing_if = "String::is_empty")]
+    pub uid: String,
     /// The reason code, such as `Reclaimed`.
     pub reason: String,
 }
 
 impl Eviction {
+    /// A note without a preemptor.
+    #[must_use]
+    pub fn new(at: Timestamp, reason: &str) -> Self {
+        let [preemptor, team, uid] = [const { String::new() }; 3];
+        Self { at, preemptor, team, uid, reason: reason.to_owned() }
+    }
+
+    /// The note with its preemptor, as the users of the namespace `own` may read it.
+    #[must_use]
+    pub fn caused_by(self, preemptor: &Workload, own: &str) -> Self {
+        let Workload { id, namespace, name, team, .. } = preemptor;
+        if **namespace == *own {
+            return Self { preemptor: format!("{namespace}/{name}"), ..self };
+        }
+        Self { team: team.to_string(), uid: id.to_string(), ..self }
+    }
+
     /// The note without the preemptor, which may have a long name.
     #[must_use]
     pub fn short(&self) -> Self {
-        Self { preemptor: String::new(), ..self.clone() }
+        Self::new(self.at, &self.reason)
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use super::decisions::{Decision, places, record};
+use super::news::preemptor;
 use crate::api::record::time;
 use crate::cluster::mirror::Mirror;
 use crate::engine::Engine;
@@ -119,11 +120,13 @@ impl Recorder {
             Observed::Admitted(admission) | Observed::Leaving { admission, .. } => Some(admission),
             _ => kept.as_ref(),
         };
-        let note = facts.eviction.as_ref();
+        let note = facts.eviction.as_ref().map(|note| (note, preemptor(mirror, note)));
         let subject = Subject {
             workload,
             queue: &mirror.queue_of(workload),
-            eviction: note.map(|note| (time(note.at), note.preemptor.as_str(), note.reason.as_str())),
+            eviction: note
+                .as_ref()
+                .map(|(note, preemptor)| (time(note.at), preemptor.as_str(), note.reason.as_str())),
             admission,
             failure: facts.failure.as_deref(),
             past: facts.past.as_ref().map(|past| Past {

@@ -130,6 +130,9 @@ pub struct Sighting {
     pub segments: Vec<Segment>,
 }
 
+/// The start of the words for a workload of which only the team is known.
+pub const OF_TEAM: &str = "a workload of team ";
+
 /// Something that happened to a workload.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Transition {
@@ -151,7 +154,7 @@ pub struct Transition {
     pub team: String,
     /// The rule or reason, a code.
     pub reason: String,
-    /// The workload for which it happened, `namespace/name`; empty if there is none.
+    /// The workload for which it happened, `namespace/name`, or [`OF_TEAM`] with its team; empty if there is none.
     pub for_workload: String,
     /// The sentence with the numbers, where the leader that decided wrote it.
     pub message: String,

@@ -124,7 +124,7 @@ keys! {
     ADMISSION: Annotation, "Job, Pod, custom kinds", Controller,
         "The admission record as JSON: pool, pods per node, granted pods, whether borrowed, and time. On a suspended Job: it is stopping.";
     EVICTION: Annotation, "Job, Pod, custom kinds", Controller,
-        "Time, reason code and preemptor of the last eviction, as JSON. It goes with the next admission.";
+        "Time, reason code and preemptor of the last eviction, as JSON: `for` is a preemptor in the namespace, `forTeam` the team of one in another namespace. It goes with the next admission.";
     USER_AFFINITY: Annotation, "Job, custom kinds", Controller,
         "The affinity that the user wrote, as JSON, while the template carries the placement.";
     NODES: Annotation, "Pod templates of custom kinds, and their pods", Controller,

@@ -74,7 +74,7 @@ fn patch(then: &Value, step: Step) -> Option<json_patch::Patch> {
         (Step::Restore(_), Observed::Leaving { .. }) => Some(managed.restore(1)),
         (Step::Evict(_), Observed::Admitted(_)) => {
             let at = "2026-01-31T12:00:00Z".parse().expect("a time");
-            let note = Eviction { at, preemptor: String::new(), reason: "Reclaimed".into() };
+            let note = Eviction::new(at, "Reclaimed");
             match managed.evict(1, &note) {
                 Operation::Patch(patch) => Some(patch),
                 other => panic!("not a patch: {other:?}"),

@@ -68,7 +68,7 @@ fn a_node_that_was_promised_more_than_it_has_is_a_breach() {
 fn evicted(team_uses: i64, preemptor: &str, reason: &str, at: i64) -> Books {
     let taken = at;
     let at = Timestamp::from_millisecond(at).expect("a time");
-    let eviction = Eviction { at, preemptor: preemptor.into(), reason: reason.into() };
+    let eviction = Eviction { preemptor: preemptor.into(), ..Eviction::new(at, reason) };
     Books {
         evictions: BTreeMap::from([("a/x".to_owned(), ("a".to_owned(), eviction))]),
         taken,
@@ -108,7 +108,7 @@ fn an_owner_within_its_guarantee_loses_nothing_to_another_team() {
     // Room is kept for other work of its team, for which a Job of team b goes.
     let kept = |mut books: Books| {
         let at = Timestamp::from_millisecond(0).expect("a time");
-        let for_own = Eviction { at, preemptor: "a/waits".into(), reason: "Reclaimed".into() };
+        let for_own = Eviction { preemptor: "a/waits".into(), ..Eviction::new(at, "Reclaimed") };
         books.evictions.insert("b/z".to_owned(), ("b".to_owned(), for_own));
         books.sizes.insert("a/waits".to_owned(), 2);
         books

@@ -126,6 +126,8 @@ fn simulated(scenario: &Scenario) -> Result<Happened> {
 #[derive(Clone, Debug, Default)]
 struct Seen {
     created: BTreeMap<String, Timestamp>,
+    /// The Jobs by UID: the note of an eviction names no preemptor of another namespace.
+    names: BTreeMap<String, String>,
     starts: BTreeMap<(String, Timestamp), BTreeMap<String, u32>>,
     evictions: BTreeMap<(String, Timestamp), Eviction>,
     ended: BTreeSet<String>,
@@ -134,6 +136,7 @@ struct Seen {
 impl Seen {
     fn note(&mut self, job: &Job) {
         let label = format!("{}/{}", job.namespace().unwrap_or_default(), job.name_any());
+        self.names.insert(job.uid().unwrap_or_default(), label.clone());
         // The API server reports whole seconds only.
         self.created.entry(label.clone()).or_insert_with(Timestamp::now);
         let annotation = |key: &str| job.annotations().get(key).map(String::as_str);
@@ -165,10 +168,8 @@ impl Seen {
             happened.starts.push(Start { at: since(&began), name: alike(label), waited, nodes });
         }
         for ((label, _), eviction) in &self.evictions {
-            count(
-                &mut happened.evictions,
-                (alike(label), alike(&eviction.preemptor), eviction.reason.clone()),
-            );
+            let preemptor = self.names.get(&eviction.uid).unwrap_or(&eviction.preemptor);
+            count(&mut happened.evictions, (alike(label), alike(preemptor), eviction.reason.clone()));
         }
         self.ended.iter().for_each(|label| count(&mut happened.ended, alike(label)));
         happened.in_order()

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
+use sluice::api::names;
 use sluice::view::accounts::{HistoryRow, ReportRow, UsageRow};
 use sluice::view::answers::Kind;
 use sluice_harness::{Options, User, World, eventually, patience};
@@ -34,9 +35,13 @@ async fn the_past_of_deleted_jobs_is_listed_and_added_up() {
     World::run_with("reports", options, 1, async |world| {
         world.apply(&format!("{}{}{}", nodes(1, 4), team("a", 2), team("b", 2))).await?;
         // Job `greedy` borrows two GPUs, and Job `wants` reclaims them.
-        world.kubectl.apply(&Job::new("b", "greedy").gpus(4).manifest()).await?;
+        let marked =
+            "podFailurePolicy: {rules: [{action: Ignore, onPodConditions: [{type: DisruptionTarget}]}]}";
+        let greedy = Job::new("b", "greedy").gpus(4).spec(marked).ends_slowly(Duration::from_secs(3));
+        world.kubectl.apply(&greedy.manifest()).await?;
         running(world, "b", 1).await?;
         world.kubectl.apply(&Job::new("a", "wants").gpus(2).lasts(Duration::from_secs(5)).manifest()).await?;
+        objects_name_the_team_alone(world).await?;
         complete(world, "a", 1).await?;
         running(world, "b", 1).await?;
         for (namespace, name) in [("a", "wants"), ("b", "greedy")] {
@@ -57,6 +62,32 @@ async fn the_past_of_deleted_jobs_is_listed_and_added_up() {
         pages_and_kubectl_read_it_too(world).await
     })
     .await;
+}
+
+/// What the users of namespace b read of the eviction: the note on the Job, the condition of its pod, and the Event.
+async fn objects_name_the_team_alone(world: &World) -> Result<()> {
+    let team = "of team a";
+    let mut found = [("the note", false), ("the condition", false), ("the Event", false)];
+    let leak = eventually("the objects name the team", patience(), async || {
+        let get = ["get", "jobs,pods,events", "--namespace=b", "-o", "json"];
+        let text = world.kubectl.ok(&get).await.map_err(|error| format!("{error:#}"))?;
+        if text.contains("wants") {
+            return Ok(Some(text));
+        }
+        let list: Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+        for object in list["items"].as_array().into_iter().flatten() {
+            let note = object["metadata"]["annotations"][names::EVICTION].as_str();
+            let mut conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+            let said = |text: &Value| text.as_str().is_some_and(|text| text.contains(team));
+            found[0].1 |= note.is_some_and(|note| note.contains(r#""forTeam":"a""#));
+            found[1].1 |= object["kind"] == "Pod" && conditions.any(|one| said(&one["message"]));
+            found[2].1 |= object["reason"] == "Evicted" && said(&object["message"]);
+        }
+        if found.iter().all(|(_, found)| *found) { Ok(None) } else { Err(format!("{found:?}; {text}")) }
+    })
+    .await?;
+    ensure!(leak.is_none(), "it names a workload of another namespace: {leak:?}");
+    Ok(())
 }
 
 async fn rights_decide(world: &World) -> Result<()> {

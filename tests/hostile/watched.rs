@@ -357,7 +357,7 @@ impl World {
     fn carry_out(&mut self, action: &Action) -> bool {
         let Some((managed, version)) = self.mirror.subject(action.workload()) else { return false };
         let managed: Managed = managed.into_owned();
-        let note = Eviction { at: timestamp(self.now), preemptor: String::new(), reason: "Reclaimed".into() };
+        let note = Eviction::new(timestamp(self.now), "Reclaimed");
         let writes: Vec<(Name, Operation)> = if managed.workload.kind == WorkloadKind::PodGroup {
             let members: Vec<(Managed, u64)> = self
                 .mirror

@@ -7,7 +7,7 @@ use sluice::api::accounts::{ReportFilter, ReportKind};
 use sluice::history::generate::{Past, facts};
 use sluice::history::merge;
 use sluice::history::query::{Choice, Periods};
-use sluice::history::record::{DEVICES, Ending, Fact, Run, Sample};
+use sluice::history::record::{DEVICES, Ending, Fact, OF_TEAM, Run, Sample};
 use sluice::history::store::{Location, Store};
 use sluice::view::Accelerators;
 use sluice::view::accounts::{EvictionsRow, GpuTime, ReportRow, UsageRow, WaitsRow};
@@ -48,7 +48,10 @@ pub fn filled(seed: u64, count: usize, mut store: Store) -> World {
             sighting.head.team = format!("team-{}", at % 3);
             sighting.head.namespace = format!("ns-{}", at % 4);
             if let Some(end) = sighting.end.as_mut().filter(|end| !end.for_workload.is_empty()) {
-                end.for_workload = format!("ns-{}/other", at % 4);
+                end.for_workload = match at % 5 {
+                    4 => format!("{OF_TEAM}team-1"),
+                    namespace => format!("ns-{namespace}/other"),
+                };
             }
             runs.extend(merge(key, std::slice::from_ref(sighting)));
         }
@@ -259,7 +262,8 @@ pub fn evictions_of(world: &World, choice: &Choice) -> Vec<EvictionsRow> {
                 continue;
             }
             let namespace = end.for_workload.split_once('/').map_or("", |(namespace, _)| namespace);
-            let team = latest.get(namespace).map_or("", |(_, team)| team);
+            let team = end.for_workload.strip_prefix(OF_TEAM);
+            let team = team.unwrap_or_else(|| latest.get(namespace).map_or("", |(_, team)| team));
             let row = groups.entry((&end.reason, team)).or_default();
             (row.from, row.to) = (time(period.0), time(period.1));
             (row.rule, row.for_team) = (end.reason.clone(), team.to_owned());

@@ -188,7 +188,7 @@ pub struct Failure<'a> {
 impl Failure<'_> {
     /// The reason as a note on the object.
     fn note(&self) -> Eviction {
-        Eviction { at: self.at, preemptor: String::new(), reason: self.reason.to_owned() }
+        Eviction::new(self.at, self.reason)
     }
 }
 

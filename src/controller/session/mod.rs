@@ -22,6 +22,7 @@ use super::decisions::{
     Decision, admission_of, carried_out, eviction_of, failure_of, pod_group_of, resize_of, still_holds,
 };
 use super::long_waits::LongWaits;
+use super::news::{note, shown};
 use super::pod_groups;
 use super::pod_placement::PodPlacement;
 use super::preview::{Planned, Preview};
@@ -29,7 +30,7 @@ use super::queries::{Question, answer, copy};
 use super::recorder::Recorder;
 use super::retries::Retries;
 use super::waiting::{Outlets, Waiting};
-use crate::api::record::{Eviction, timestamp};
+use crate::api::record::timestamp;
 use crate::cluster::actuator::{Actuator, End, Look, Outcome, Purpose, Write};
 use crate::cluster::catch_up::{Answer, CatchUp};
 use crate::cluster::clock::now;
@@ -255,16 +256,6 @@ impl Session {
             return;
         };
         decided.tries += 1;
-        let note = |preemptor: Option<&WorkloadId>, reason: &str| {
-            let label = |id: &WorkloadId| {
-                self.mirror.subject(id).map_or_else(
-                    || id.to_string(),
-                    |(managed, _)| format!("{}/{}", managed.workload.namespace, managed.workload.name),
-                )
-            };
-            let preemptor = preemptor.map(label).unwrap_or_default();
-            Eviction { at: timestamp(now), preemptor, reason: reason.to_owned() }
-        };
         let mut write = match &decided.action {
             action if managed.workload.kind == WorkloadKind::PodGroup => {
                 let members: Vec<pod_groups::Member<'_>> = self.mirror.members(id).collect();
@@ -281,7 +272,7 @@ impl Session {
                 Write { group, ..admission_of(&managed, version, admission, pin, message) }
             }
             Action::Evict { preemptor, reason, message, .. } => {
-                let note = note(preemptor.as_ref(), reason.code());
+                let note = note(&self.mirror, &managed.workload, preemptor.as_ref(), (*reason, now));
                 eviction_of(&managed, version, &note, message, || self.mirror.pods_of(id))
             }
             Action::Resize { admission, cause, message, .. } => {
@@ -295,6 +286,8 @@ impl Session {
             }
         };
         write.decision = decided.number;
+        // It becomes the condition of pods.
+        write.message = shown(&self.mirror, &managed.workload, &write.message);
         if write.purpose == Purpose::Evict {
             self.end_in_time(&mut write, &managed.workload, now);
         }

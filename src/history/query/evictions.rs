@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::choice::{Choice, Where, count};
 use super::runs::device_time;
+use crate::history::record::OF_TEAM;
 use crate::history::store::{Store, StoreError};
 use crate::view::accounts::{EvictionsRow, ReportRow};
 
@@ -13,8 +14,13 @@ const PART: i64 = 24 * 3_600_000;
 const EVICTED: &str = "COALESCE(t.stopped_at, t.ended_at)";
 /// Evictions, as the index has them.
 const EVICTIONS: &str = "runs t WHERE t.ending = 'Evicted'";
-/// The namespace of the preemptor and a slash: preemptors are many, their namespaces few.
-const PREEMPTOR: &str = "RTRIM(t.for_workload, REPLACE(t.for_workload, '/', ''))";
+/// The namespace of the preemptor and a slash: preemptors are many, their namespaces few. Of some only the team is known.
+fn preemptor() -> String {
+    format!(
+        "CASE WHEN t.for_workload LIKE '{OF_TEAM}%' THEN t.for_workload \
+         ELSE RTRIM(t.for_workload, REPLACE(t.for_workload, '/', '')) END"
+    )
+}
 
 /// Evictions in each period by rule and preemptor's team.
 ///
@@ -55,8 +61,9 @@ impl Found<'_> {
         let [from, to] = [from, to].map(|time| chosen.time(time));
         chosen.and(format!("{EVICTED} >= {from} AND {EVICTED} < {to}"));
         let sql = format!(
-            "SELECT t.reason, {PREEMPTOR} AS preemptor, CAST(COUNT(*) AS BIGINT), CAST(SUM(t.lost) AS BIGINT) \
+            "SELECT t.reason, {} AS preemptor, CAST(COUNT(*) AS BIGINT), CAST(SUM(t.lost) AS BIGINT) \
              FROM {EVICTIONS} AND {} GROUP BY t.reason, preemptor",
+            preemptor(),
             chosen.sql()
         );
         for row in store.query(&sql, chosen.values())? {
@@ -75,6 +82,9 @@ impl Found<'_> {
 
     /// The team of a namespace, as its latest run says; the name of no team if there is none.
     fn team_of(&mut self, store: &mut Store, namespace: &str) -> Result<String, StoreError> {
+        if let Some(team) = namespace.strip_prefix(OF_TEAM) {
+            return Ok(team.to_owned());
+        }
         if let Some(team) = self.teams.get(namespace) {
             return Ok(team.clone());
         }

@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 use sluice::api::names;
 use sluice::api::record::{Eviction, Record};
 use sluice::api::values::duration;
+use sluice::cluster::target::pod::OWN_GROUP;
 use sluice::engine::types::amount::Amount;
 
 const GPU: &str = "nvidia.com/gpu";
@@ -206,6 +207,22 @@ impl PodView {
     }
 }
 
+/// The Jobs with the names of their preemptors, which the notes of evictions in other namespaces leave out.
+fn named(mut jobs: Vec<JobView>, pods: &[PodView]) -> Vec<JobView> {
+    let of_jobs = jobs.iter().map(|job| (&job.uid, format!("{}/{}", job.namespace, job.name)));
+    let of_pods = pods.iter().map(|pod| {
+        let name = pod.group.as_ref().map_or(&pod.name, |(group, _)| group);
+        (&pod.uid, format!("{}/{name}", pod.namespace))
+    });
+    let names: BTreeMap<String, String> =
+        of_jobs.chain(of_pods).map(|(uid, name)| (uid.clone(), name)).collect();
+    for note in jobs.iter_mut().filter_map(|job| job.eviction.as_mut()).filter(|note| !note.uid.is_empty()) {
+        let gone = || format!("{}/{}", note.team, note.uid);
+        note.preemptor = names.get(note.uid.trim_start_matches(OWN_GROUP)).cloned().unwrap_or_else(gone);
+    }
+    jobs
+}
+
 /// When the simulated kubelet ends a pod that runs: see tests/cluster/stages.yaml.
 fn ends_by(pod: &Pod) -> Option<Timestamp> {
     if let Some(deleted) = &pod.metadata.deletion_timestamp {
@@ -285,9 +302,11 @@ impl View {
             Api::<Node>::all(client.clone()),
         );
         let (jobs, pods, nodes) = tokio::try_join!(jobs.list(&all), pods.list(&all), nodes.list(&all))?;
+        let jobs: Vec<JobView> = jobs.items.into_iter().map(JobView::from).collect();
+        let pods: Vec<PodView> = pods.items.into_iter().map(PodView::from).collect();
         Ok(Self {
-            jobs: jobs.items.into_iter().map(JobView::from).collect(),
-            pods: pods.items.into_iter().map(PodView::from).collect(),
+            jobs: named(jobs, &pods),
+            pods,
             nodes: nodes.items.iter().map(|node| (node.name_any(), NodeView::from(node))).collect(),
         })
     }

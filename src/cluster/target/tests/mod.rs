@@ -143,11 +143,7 @@ fn a_job_has_its_users_template_back_after_admission_and_eviction() {
         assert!(matches!(&state, Observed::Admitted(admission) if admission.nodes.len() == 2));
         assert_eq!(known.job().expect("a Job").user_affinity.is_some(), !affinity.is_null());
 
-        let note = Eviction {
-            at: "2026-11-21T09:00:00Z".parse().expect("a time"),
-            preemptor: "b/y".into(),
-            reason: "Reclaimed".into(),
-        };
+        let note = Eviction { preemptor: "b/y".into(), ..eviction("Reclaimed") };
         json_patch::patch(&mut object, &patch_of(known.evict(version, &note))).expect("the patch applies");
         let (known, version, state) = read(&object);
         assert!(matches!(state, Observed::Leaving { stopped: false, .. }));
@@ -168,7 +164,7 @@ fn a_job_has_its_users_template_back_after_admission_and_eviction() {
 
 fn eviction(reason: &str) -> Eviction {
     let at = "2026-11-21T09:00:00Z".parse().expect("a time");
-    Eviction { at, preemptor: String::new(), reason: reason.into() }
+    Eviction::new(at, reason)
 }
 
 #[test]

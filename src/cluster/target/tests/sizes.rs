@@ -25,7 +25,7 @@ fn a_job_full_of_annotations_can_be_stopped_and_shrunk() {
         object
     };
 
-    let long = Eviction { preemptor: format!("{0}/{0}", "n".repeat(63)), ..eviction("Reclaimed") };
+    let long = Eviction { team: "n".repeat(253), uid: "u".repeat(36), ..eviction("Reclaimed") };
     let [short, bare] = known.smaller_evictions(version, &long).try_into().expect("two patches");
     let mut stopped = made(&short);
     let (known_now, version_now, state) = read(&stopped);
