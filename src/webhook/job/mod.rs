@@ -1,5 +1,7 @@
 //! The rules that only Jobs have: parallelism, pod template, GPU fractions and PodGroups.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 use super::context::Context;
@@ -9,6 +11,7 @@ use super::{caps, constraints, gang, gpu_fraction, priority, requests, template}
 use crate::api::caps::Counts;
 use crate::api::names;
 use crate::api::record::Record;
+use crate::engine::types::amount::Amount;
 use crate::kinds::Pointer;
 
 /// The pod template, as messages name it.
@@ -143,6 +146,15 @@ impl Target for Jobs {
                 names::GPU_FRACTION
             ));
         }
+        // From 1.36 on the API server lets the template of a suspended Job change while its pods end. They are charged
+        // by it until the last one is gone.
+        if is_admitted(old) && resources(old) != resources(new) {
+            return Err(
+                "the resources of its pods in spec.template can be changed only while the Job waits; its pods have not \
+                 all ended, so wait until its annotation sluice.dev/admission is gone"
+                    .to_owned(),
+            );
+        }
         if old["spec"]["template"] != new["spec"]["template"] {
             template::check(&new["spec"]["template"], TEMPLATE)?;
         }
@@ -154,6 +166,32 @@ impl Target for Jobs {
 /// The pod spec in a Job.
 fn pod_spec() -> Pointer {
     Pointer::to(["spec", "template", "spec"])
+}
+
+/// Amounts by resource; what is none stays as it is written.
+type Amounts<'a> = BTreeMap<&'a str, Result<Amount, &'a Value>>;
+
+/// Limits, requests and claims of a Job's containers and of its pods as a whole. A limit is a request too.
+fn resources(job: &Value) -> Vec<(Amounts<'_>, Amounts<'_>, &Value)> {
+    let spec = &job["spec"]["template"]["spec"];
+    let containers = ["initContainers", "containers"].map(|list| spec[list].as_array().into_iter().flatten());
+    let each = containers.into_iter().flatten().chain([spec]).map(|part| &part["resources"]);
+    each.map(|resources| {
+        let limits = amounts(&resources["limits"]);
+        let mut requests = limits.clone();
+        requests.extend(amounts(&resources["requests"]));
+        (limits, requests, &resources["claims"])
+    })
+    .collect()
+}
+
+fn amounts(list: &Value) -> Amounts<'_> {
+    let read = |value: &Value| {
+        let text = value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned);
+        Amount::parse(&text)
+    };
+    let all = list.as_object().into_iter().flatten();
+    all.map(|(resource, value)| (resource.as_str(), read(value).map_err(|_| value))).collect()
 }
 
 fn parallelism(job: &Value) -> u64 {

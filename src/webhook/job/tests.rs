@@ -399,6 +399,58 @@ async fn sluices_annotations_and_labels_cannot_be_changed() {
 }
 
 #[tokio::test]
+async fn what_pods_ask_for_stays_until_the_last_one_has_ended() {
+    let asks = |of_pod: Value| {
+        let container = json!({"name": "main", "resources": {"limits": {"nvidia.com/gpu": 4}}});
+        let spec = with(json!({"containers": [container], "initContainers": [{"name": "init"}]}), of_pod);
+        json!({"spec": {"template": {"spec": spec}}})
+    };
+    let smaller = [
+        json!({"containers": [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": 1}}}]}),
+        json!({"containers": [{"name": "main"}]}),
+        json!({"initContainers": [{"name": "init", "resources": {"limits": {"nvidia.com/gpu": 1}}}]}),
+        json!({"resources": {"requests": {"cpu": "1"}}}),
+    ];
+    let leaves = || json!({"spec": {"suspend": true}});
+    let on_hold = json!({"metadata": {"annotations": {"sluice.dev/held": null}}});
+    for change in smaller {
+        let asked = |job: Value| with(job, asks(json!({})));
+        for before in [
+            with(running(json!({})), leaves()),
+            with(with(running(json!({})), leaves()), on_hold.clone()),
+            running(json!({})),
+        ] {
+            let before = asked(before);
+            let answer = ask(Ask::update(before.clone(), with(before, asks(change.clone())))).await;
+            assert!(
+                answer
+                    .message
+                    .contains("can be changed only while the Job waits; its pods have not all ended"),
+                "{change}: {answer:?}"
+            );
+        }
+        for before in [asked(queued(json!({}))), asked(own_hold(json!({})))] {
+            let answer = ask(Ask::update(before.clone(), with(before, asks(change.clone())))).await;
+            assert!(answer.allowed, "{change}: {answer:?}");
+        }
+    }
+    // Amounts may be written otherwise, and a limit is a request too.
+    let limits = json!({"nvidia.com/gpu": "4000m"});
+    let same = json!({"containers": [{"name": "main", "resources": {"limits": limits, "requests": {"nvidia.com/gpu": "4"}}}]});
+    let before = with(with(running(json!({})), leaves()), asks(json!({})));
+    let answer = ask(Ask::update(before.clone(), with(before, asks(same)))).await;
+    assert!(answer.allowed, "{answer:?}");
+    // The user may suspend it, and change the rest of a suspended Job's template.
+    let before = with(running(json!({})), asks(json!({})));
+    let answer = ask(Ask::update(before.clone(), with(before.clone(), leaves()))).await;
+    assert!(answer.allowed, "{answer:?}");
+    let before = with(before, leaves());
+    let elsewhere = json!({"spec": {"template": {"spec": {"nodeSelector": {"zone": "a"}}}}});
+    let answer = ask(Ask::update(before.clone(), with(before, elsewhere))).await;
+    assert!(answer.allowed, "{answer:?}");
+}
+
+#[tokio::test]
 async fn ordinary_edits_pass() {
     for (before, change) in [
         (running(json!({})), json!({"spec": {"parallelism": 2}})),

@@ -18,9 +18,11 @@ use self::objects::{
 };
 use self::operators::operators_make_children_of_workloads_alone;
 use self::refusals::assert_refusals;
-use self::standing::{Running, growth_is_refused, running_pods_stay_with_their_job};
+use self::standing::{
+    Running, a_stopping_job_keeps_what_its_pods_ask_for, growth_is_refused, running_pods_stay_with_their_job,
+};
 use crate::kinds::{definition, serve};
-use crate::support::{SLUICE, namespace, nodes, running, team};
+use crate::support::{Job, SLUICE, namespace, nodes, running, team};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn routes_around_the_quota_are_refused_and_everyday_use_passes() {
@@ -53,11 +55,16 @@ async fn routes_around_the_quota_are_refused_and_everyday_use_passes() {
         operators_make_children_of_workloads_alone(world).await?;
         orphans_are_warned_of(world).await?;
         everyday_use(world).await?;
-        let running = Running::start(world).await?;
-        running.keeps_its_terms(world).await?;
+        let kept = Running::start(world).await?;
+        kept.keeps_its_terms(world).await?;
+        let slow = Job::new("a", "slow").ends_slowly(Duration::from_secs(15));
+        world.kubectl.apply(&slow.manifest()).await?;
+        running(world, "a", 3).await?;
+        a_stopping_job_keeps_what_its_pods_ask_for(world, "slow").await?;
         world.replicas.clear();
         assert_refusals(world, false).await?;
-        running.keeps_its_terms(world).await
+        kept.keeps_its_terms(world).await?;
+        a_stopping_job_keeps_what_its_pods_ask_for(world, "kept").await
     })
     .await;
 }

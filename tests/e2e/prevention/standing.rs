@@ -88,6 +88,19 @@ async fn evict(world: &World, pod: &str, grace: u64, dry: bool) -> Result<Outcom
     run(world, "alice", &["create", "--raw", &path, "-f", "-"], Some(&eviction)).await
 }
 
+/// A Job is suspended by its user, and its pods have not ended yet.
+pub async fn a_stopping_job_keeps_what_its_pods_ask_for(world: &World, name: &str) -> Result<()> {
+    let what = format!("job/{name}");
+    passes(world, &["patch", &what, "--type=merge", "-p", r#"{"spec":{"suspend":true}}"#]).await?;
+    let at = "/spec/template/spec/containers/0/resources";
+    let other = json!([{"op": "replace", "path": at, "value": {"limits": {"cpu": "1"}}}]).to_string();
+    let outcome = run(world, "alice", &["patch", &what, "--type=json", "-p", &other], None).await?;
+    let expected = "can be changed only while the Job waits; its pods have not all ended";
+    ensure!(!outcome.success && outcome.stderr.contains(expected), "{outcome:?}");
+    passes(world, &["label", &what, "stopping=yes"]).await?;
+    Ok(())
+}
+
 /// A Job, a pod and an object of a custom kind that run, named `kept`.
 pub struct Running;
 
