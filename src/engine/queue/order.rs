@@ -119,11 +119,11 @@ impl Line {
 #[derive(Clone, Debug, Default)]
 pub struct Order {
     line: Line,
-    /// Teams whose position must be computed again.
+    /// Teams of which the position must be computed again.
     pub stale: BTreeSet<TeamId>,
     /// The teams with a workload within guarantee that may be able to start, in order, each by the first of these.
     within_guarantee: Line,
-    /// Teams whose position there must be computed again.
+    /// Teams of which the position there must be computed again.
     stale_within: BTreeSet<TeamId>,
     /// What may have changed the positions of teams in other orders since [`Self::take_moved`].
     moved: Moved,

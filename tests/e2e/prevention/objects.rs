@@ -108,7 +108,7 @@ pub fn pod(template: Value) -> Value {
     pod
 }
 
-/// A DaemonSet whose pods have these limits, and these fields in their spec.
+/// A DaemonSet of which the pods have these limits, and these fields in their spec.
 pub fn daemon_set(name: &str, limits: Value, spec: Value) -> Value {
     let mut pods = json!({"containers": [{"name": "m", "image": "x", "resources": {"limits": limits}}]});
     json_patch::merge(&mut pods, &spec);

@@ -31,7 +31,7 @@ pub fn masks_beside_victims(
     let mut free: BTreeMap<NodeId, Vector> = BTreeMap::new();
     let (mut masks, mut less) = (Vec::new(), false);
     for (reservation, slot) in binding_copies(scheduler, waiting, pool) {
-        // Which part of a device comes free cannot be told from amounts.
+        // Which part of a device comes free does not follow from amounts.
         if !state.nodes.demand(&reservation.need).fractions().is_empty() {
             masks.push(mask_of(&reservation, &slot));
             continue;
