@@ -9,6 +9,7 @@ use crate::cycle::refusal;
 use crate::cycle::{blocked, reserve, smaller_size};
 use crate::placement;
 use crate::placement::waiting::{Attempt, WaitingWorkload, find_pool, fits_now, pool_names};
+use crate::queue::WaitQueue;
 use crate::scheduler::Scheduler;
 use crate::types::ids::{NodeId, PoolId};
 use crate::types::{Name, Plan, Reason, Time, Verdict, WorkloadId};
@@ -25,33 +26,52 @@ struct Options {
     unfunded: BTreeMap<PoolId, Verdict>,
 }
 
-/// Attempts a workload; `None` when it is admitted or capacity is nominated to it, else why it still waits.
-pub fn run(scheduler: &mut Scheduler, id: &WorkloadId, now: Time, plan: &mut Plan) -> Option<Verdict> {
-    let info = scheduler.state.get(id)?;
+/// The result of an attempt.
+pub enum Attempted {
+    /// The workload is admitted, or capacity is nominated to it, or it does not exist any more.
+    Settled,
+    /// It still waits, for this reason.
+    Refused(Verdict),
+    /// It would borrow and could start, but this workload within guarantee of another team comes first.
+    Behind(WorkloadId),
+}
+
+/// Attempts a workload. Only where it `yields`, it may find that another one comes first.
+pub fn run(
+    scheduler: &mut Scheduler,
+    id: &WorkloadId,
+    yields: bool,
+    now: Time,
+    plan: &mut Plan,
+) -> Attempted {
+    let Some(info) = scheduler.state.get(id) else { return Attempted::Settled };
     // 1. Barred: its queue is unknown or full, so its full size cannot start in any pool.
     if let Some(verdict) = refusal::barred(&scheduler.state, info) {
         if smaller_size::admit_smaller(scheduler, id, now, plan) {
-            return None;
+            return Attempted::Settled;
         }
         note_barred(scheduler, id, &verdict, now);
-        return Some(verdict);
+        return Attempted::Refused(verdict);
     }
     let pools = pool_names(info);
-    let waiting = WaitingWorkload::of(&scheduler.state, id)?;
+    let Some(waiting) = WaitingWorkload::of(&scheduler.state, id) else { return Attempted::Settled };
     // 2. Start now, in the first pool with free capacity that no reservation keeps.
-    let mut options = start_now(scheduler, &waiting, &pools, now, plan)?;
+    let mut options = match start_now(scheduler, (&waiting, yields), &pools, now, plan) {
+        Ok(options) => options,
+        Err(attempted) => return attempted,
+    };
     // 3. Start now at a smaller size, if the workload accepts one.
     if smaller_size::admit_smaller(scheduler, id, now, plan) {
-        return None;
+        return Attempted::Settled;
     }
     // 4. Preempt, in the first pool where that lets it start; not for a start that the API server refuses.
     if !scheduler.retries.refused.contains(id)
         && preempt_in_a_pool(scheduler, &waiting, &mut options, now, plan)
     {
-        return None;
+        return Attempted::Settled;
     }
     // 5. Refuse.
-    Some(refuse(scheduler, &waiting, &pools, options, now))
+    Attempted::Refused(refuse(scheduler, &waiting, &pools, options, now))
 }
 
 /// Notes that its queue keeps a workload from starting in any pool. Where the queue is full, the workload may own the
@@ -71,13 +91,16 @@ fn note_barred(scheduler: &mut Scheduler, id: &WorkloadId, verdict: &Verdict, no
 }
 
 /// Admits a workload in the first pool where it can start at once; if there is none, returns its pools.
+///
+/// # Errors
+/// How the attempt has ended.
 fn start_now(
     scheduler: &mut Scheduler,
-    waiting: &WaitingWorkload,
+    (waiting, yields): (&WaitingWorkload, bool),
     names: &[Name],
     now: Time,
     plan: &mut Plan,
-) -> Option<Options> {
+) -> Result<Options, Attempted> {
     let mut options = Options::default();
     for name in names {
         let Some(pool) = find_pool(&scheduler.state, name) else { continue };
@@ -94,16 +117,33 @@ fn start_now(
         if let Some(start) = fits_now(&scheduler.state, &waiting, pool, &nodes, true) {
             let attempt = Attempt { waiting: &waiting, pool, nodes: &nodes, now };
             match reserve::admissible(scheduler, attempt, start) {
-                Ok(start) => {
+                Ok(beside) => {
+                    if yields && let Some(first) = first_within_guarantee(scheduler, &waiting, pool) {
+                        return Err(Attempted::Behind(first));
+                    }
+                    let start = reserve::settle(scheduler, attempt, beside);
                     admit(scheduler, &waiting, pool, start, now, plan);
-                    return None;
+                    return Err(Attempted::Settled);
                 }
                 Err(verdict) => _ = options.withheld.insert(pool, verdict),
             }
         }
         options.pools.push((pool, nodes));
     }
-    Some(options)
+    Ok(options)
+}
+
+/// The workload within guarantee of another team that comes before a workload that is about to borrow.
+fn first_within_guarantee(
+    scheduler: &mut Scheduler,
+    waiting: &WaitingWorkload,
+    pool: PoolId,
+) -> Option<WorkloadId> {
+    if waiting.within_guarantee(&scheduler.state, pool) {
+        return None;
+    }
+    let WaitQueue { order, pending, headroom, .. } = &mut scheduler.queue;
+    order.first_within_guarantee(&scheduler.state, pending, headroom, waiting.team)
 }
 
 /// Frees capacity for a workload in the first of its pools where that is possible; false if there is none.

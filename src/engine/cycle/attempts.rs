@@ -4,6 +4,7 @@
 //! workload that is refused blocks its class. The rounds end when no workload may start, or when the search budget
 //! is used up; the rest is then left for the next cycle.
 
+use crate::cycle::attempt::Attempted;
 use crate::cycle::blocked::blocked_on;
 use crate::cycle::next_owner::{self, NextOwner};
 use crate::cycle::wake::{BACKLOG_AT_ONCE, wake};
@@ -41,8 +42,15 @@ pub fn run(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
             }
             break;
         };
-        if let Some(verdict) = attempt::run(scheduler, &id, now, plan) {
-            block(scheduler, &id, verdict);
+        match attempt::run(scheduler, &id, true, now, plan) {
+            Attempted::Settled => {}
+            Attempted::Refused(verdict) => block(scheduler, &id, verdict),
+            // Once that one has started or is blocked, the borrower is attempted again.
+            Attempted::Behind(first) => {
+                if let Attempted::Refused(verdict) = attempt::run(scheduler, &first, false, now, plan) {
+                    block(scheduler, &first, verdict);
+                }
+            }
         }
     }
     scheduler.reservations.candidates.generation = scheduler.cursor.generation;

@@ -127,7 +127,8 @@ fn add_pod(scheduler: &mut Scheduler, id: &WorkloadId, admission: &mut Admission
     let nodes = placement::eligible(&scheduler.state, &waiting.request(pool));
     let Some(placement) = fits_now(&scheduler.state, &waiting, pool, &nodes, true) else { return false };
     let attempt = Attempt { waiting: &waiting, pool, nodes: &nodes, now };
-    let Ok(placement) = reserve::admissible(scheduler, attempt, placement) else { return false };
+    let Ok(beside) = reserve::admissible(scheduler, attempt, placement) else { return false };
+    let placement = reserve::settle(scheduler, attempt, beside);
     let from = admission.clone();
     admission.borrowed |= waiting.preemptible && !waiting.within_guarantee(&scheduler.state, pool);
     for (node, pods) in placement {

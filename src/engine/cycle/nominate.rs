@@ -15,6 +15,7 @@ use crate::state::quotas::Hypothetical;
 use crate::state::rules;
 use crate::state::workload::{Phase, WorkloadInfo};
 use crate::types::ids::{NodeId, PoolId};
+use crate::types::vector::Vector;
 use crate::types::{Plan, Time, WorkloadId};
 
 /// Nominates the capacity of a placement to a workload until it is free.
@@ -56,7 +57,7 @@ pub fn progress(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
             continue;
         }
         let changes = scheduler.state.quotas.set_changes_aside();
-        if let Some(lasting) = progress_one(scheduler, nomination, keeps_to_plan, now, plan) {
+        if let Some(lasting) = progress_one(scheduler, (place, nomination), keeps_to_plan, now, plan) {
             scheduler.nominations.put(place, lasting);
             // It was taken off its team and charged again, so no usage has changed.
             scheduler.state.quotas.drop_changes(changes);
@@ -79,7 +80,7 @@ fn still_wait(scheduler: &Scheduler, last: Option<u64>, end: u64) -> bool {
 /// where the nodes of the plan do not come free.
 fn progress_one(
     scheduler: &mut Scheduler,
-    nomination: Nomination,
+    (place, nomination): (u64, Nomination),
     keeps_to_plan: bool,
     now: Time,
     plan: &mut Plan,
@@ -96,7 +97,12 @@ fn progress_one(
         end(scheduler, &nomination);
         return None;
     }
-    if let Some(start) = starts_as_planned(&scheduler.state, &waiting, &nomination) {
+    let spares_older = |scheduler: &Scheduler, start: &Placement| {
+        let older: Vec<&Nomination> = scheduler.nominations.between(None, place).collect();
+        leaves_to_older(&scheduler.state, &nomination, &older, start)
+    };
+    let as_planned_now = starts_as_planned(&scheduler.state, &waiting, &nomination);
+    if let Some(start) = as_planned_now.filter(|start| spares_older(scheduler, start)) {
         admit(scheduler, &waiting, pool, start, now, plan);
         return None;
     }
@@ -118,7 +124,8 @@ fn progress_one(
         return keep(scheduler, placement);
     }
     let nodes = placement::eligible(&scheduler.state, &waiting.request(pool));
-    if let Some(start) = fits_now(&scheduler.state, &waiting, pool, &nodes, false) {
+    let anywhere_now = fits_now(&scheduler.state, &waiting, pool, &nodes, false);
+    if let Some(start) = anywhere_now.filter(|start| spares_older(scheduler, start)) {
         admit(scheduler, &waiting, pool, start, now, plan);
         return None;
     }
@@ -131,6 +138,34 @@ fn progress_one(
     }
     end(scheduler, &nomination);
     None
+}
+
+/// Whether a preemptor that starts while its victims still end leaves older nominations what is free on these nodes and what comes
+/// free there by others: otherwise an older preemptor would wait for the victims of a younger one (law 4).
+fn leaves_to_older(
+    state: &ClusterState,
+    nomination: &Nomination,
+    older: &[&Nomination],
+    start: &Placement,
+) -> bool {
+    let is_victim =
+        |info: &WorkloadInfo| nomination.victims.iter().any(|victim| *victim.take.id() == info.workload.id);
+    start.iter().all(|(node, pods)| {
+        let mut lacking = Vector::default();
+        for (held, there) in older.iter().filter_map(|held| Some((held, held.placement.get(node)?))) {
+            lacking.add(&held.need, i64::from(*there));
+        }
+        for (info, _) in state.occupants(*node).filter(|(info, _)| !is_victim(info)) {
+            let ending = info.usage.terminating.get(node).copied().unwrap_or(0);
+            lacking.add(&info.need, -i64::from(ending));
+        }
+        let free = state.nodes.get(*node).unheld().amounts();
+        let fits = |(resource, asked): (usize, i64)| {
+            let left = free.get(resource).saturating_sub(lacking.get(resource).max(0));
+            left >= asked.saturating_mul(i64::from(*pods))
+        };
+        !older.iter().any(|held| held.placement.contains_key(node)) || nomination.need.nonzero().all(fits)
+    })
 }
 
 /// Ends a nomination; its workload waits again.

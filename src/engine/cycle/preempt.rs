@@ -5,12 +5,14 @@ use crate::cycle::{blocked, evict, reserve, take_over};
 use crate::explain;
 use crate::placement::waiting::{Attempt, may_borrow};
 use crate::placement::{self, Capacity};
-use crate::preemption::{self, Masked, Nominated, Preemptor, SearchInput, SearchResult, Take, Victims};
+use crate::preemption::{
+    self, Conditions, Masked, Nominated, Preemptor, SearchInput, SearchResult, Take, Victims,
+};
 use crate::scheduler::Scheduler;
 use crate::scheduler::nominations::{BorrowingPreemptions, Nomination, Victim};
 use crate::state::freed::Freed;
 use crate::state::quotas::Hypothetical;
-use crate::types::{Plan, WorkloadId};
+use crate::types::Plan;
 
 /// The most preemptions by one borrowing workload without an external change.
 const MAX_BORROWING_PREEMPTIONS: u32 = 4;
@@ -46,32 +48,25 @@ pub fn preempt(scheduler: &mut Scheduler, attempt: Attempt<'_>, plan: &mut Plan)
     }
 }
 
-/// Searches victims beside the reserved capacity: first in the places of workloads that hold some of it, and where such a set
+/// Searches victims beside the reserved capacity: first in the places of workloads that hold some of it, and where every such set
 /// would break a reservation, beside all of it.
 fn victims_beside_reserved(
     scheduler: &mut Scheduler,
     attempt: Attempt<'_>,
     masked: &[Masked],
 ) -> Option<Victims> {
-    let Attempt { waiting, pool, nodes, .. } = attempt;
-    let search_beside = |scheduler: &mut Scheduler, masked: &[Masked]| {
-        reserve::with_masked(scheduler, masked, |scheduler| search(scheduler, attempt, masked))
-    };
-    let Some(less) = reserve::masks_beside_victims(scheduler, waiting, pool) else {
-        return search_beside(scheduler, masked);
-    };
-    // What fits there without victims does not start for another reason, which victims do not change.
-    let fits = reserve::with_masked(scheduler, &less, |scheduler| {
-        let (freed, request) = (Freed::new(), waiting.request(pool));
-        placement::most(&scheduler.state, nodes, &request, Capacity::Settled(&freed)) >= waiting.pods
+    let Attempt { waiting, pool, .. } = attempt;
+    let in_their_place = reserve::masks_beside_victims(scheduler, waiting, pool).and_then(|less| {
+        let kept = reserve::Kept::of(scheduler, waiting, pool);
+        reserve::with_masked(scheduler, &less, |scheduler| {
+            // What starts there without victims is kept from it by a reservation as a whole.
+            let lacks_room = matches!(capacity_on_its_way(scheduler, attempt), OnItsWay::TooLittle);
+            lacks_room.then(|| search(scheduler, attempt, &less, Some(&kept))).flatten()
+        })
     });
-    if !fits {
-        let victims = search_beside(scheduler, &less)?;
-        if reserve::stay_whole_after(scheduler, waiting, pool, &victims) {
-            return Some(victims);
-        }
-    }
-    search_beside(scheduler, masked)
+    in_their_place.or_else(|| {
+        reserve::with_masked(scheduler, masked, |scheduler| search(scheduler, attempt, masked, None))
+    })
 }
 
 /// Whether the capacity that ending pods leave is enough for a workload.
@@ -102,8 +97,14 @@ fn capacity_on_its_way(scheduler: &Scheduler, attempt: Attempt<'_>) -> OnItsWay 
     }
 }
 
-/// Searches victims that free enough capacity for a workload, and charges the search to the cycle's budget.
-fn search(scheduler: &mut Scheduler, attempt: Attempt<'_>, masked: &[Masked]) -> Option<Victims> {
+/// Searches victims that free enough capacity for a workload and leave `kept` whole, and charges the search to the cycle's
+/// budget.
+fn search(
+    scheduler: &mut Scheduler,
+    attempt: Attempt<'_>,
+    masked: &[Masked],
+    kept: Option<&reserve::Kept>,
+) -> Option<Victims> {
     let Attempt { waiting, pool, nodes, now } = attempt;
     let state = &scheduler.state;
     let nominations = &scheduler.nominations;
@@ -123,9 +124,12 @@ fn search(scheduler: &mut Scheduler, attempt: Attempt<'_>, masked: &[Masked]) ->
         nominated: &nominated,
         masked,
     };
-    let pauses = |id: &WorkloadId| scheduler.pauses(id);
+    let permits = |victims: &Victims| {
+        kept.is_none_or(|kept| kept.stay_whole_after(scheduler, waiting, victims, masked))
+    };
+    let conditions = Conditions { barred: &|id| scheduler.pauses(id), permits: &permits };
     let SearchResult { victims, retry_at, skipped, tried, bounded, .. } =
-        preemption::search(scene, preemptor, &pauses, now);
+        preemption::search(scene, preemptor, conditions, now);
     let cursor = &mut scheduler.cursor;
     cursor.awaits_start |= skipped;
     cursor.wake = [cursor.wake, retry_at].into_iter().flatten().min();

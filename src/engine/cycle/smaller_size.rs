@@ -43,7 +43,8 @@ pub fn admit_smaller(scheduler: &mut Scheduler, id: &WorkloadId, now: Time, plan
             let nodes = placement::eligible(&scheduler.state, &waiting.request(pool));
             let Some(start) = fits_now(&scheduler.state, &waiting, pool, &nodes, true) else { continue };
             let attempt = Attempt { waiting: &waiting, pool, nodes: &nodes, now };
-            if let Ok(start) = reserve::admissible(scheduler, attempt, start) {
+            if let Ok(beside) = reserve::admissible(scheduler, attempt, start) {
+                let start = reserve::settle(scheduler, attempt, beside);
                 admit(scheduler, &waiting, pool, start, now, plan);
                 return true;
             }

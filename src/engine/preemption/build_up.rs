@@ -39,11 +39,13 @@ impl Search<'_> {
         let mut sequence = Vec::new();
         let mut taken: BTreeMap<usize, u32> = BTreeMap::new();
         let mut whole: BTreeSet<usize> = BTreeSet::new();
-        for below_guarantee in [false, true] {
+        // The pods that a guarantee covers in part come last: evictions may leave the team no more than that.
+        for (below_guarantee, pods) in [(false, true), (true, false), (true, true)] {
             if below_guarantee && self.basis == Basis::Borrowing {
                 break;
             }
-            for step in order {
+            let again = below_guarantee && pods;
+            for step in order.iter().filter(|step| !again || matches!(step, Step::Pod(..))) {
                 let index = step.candidate();
                 let candidate = &self.candidates[index];
                 if whole.contains(&index) {
@@ -51,7 +53,8 @@ impl Search<'_> {
                 }
                 let before = taken.get(&index).copied().unwrap_or(0);
                 match step {
-                    Step::Pod(..) if below_guarantee || before >= candidate.extra_pods => continue,
+                    Step::Pod(..) if !pods || before >= candidate.extra_pods => continue,
+                    Step::Pod(_, node) if again && self.all_taken(index, *node, &sequence) => continue,
                     _ => {}
                 }
                 if !candidate.evictable {
@@ -67,7 +70,7 @@ impl Search<'_> {
                     part.amount.add(&candidate.info.need, -i64::from(before));
                 }
                 if self.may_take(&part, &hypothetical, below_guarantee) {
-                    if below_guarantee {
+                    if below_guarantee && part.whole {
                         self.leave_shrinkable(candidate.info.team, &mut sequence, &mut hypothetical);
                     }
                     let account = candidate.info.account();
@@ -82,6 +85,13 @@ impl Search<'_> {
             }
         }
         sequence
+    }
+
+    /// Whether a sequence takes all pods that a candidate has on a node.
+    fn all_taken(&self, candidate: usize, node: NodeId, sequence: &[Step]) -> bool {
+        let there = self.candidates[candidate].info.usage.staying().get(&node).copied().unwrap_or(0);
+        let taken = sequence.iter().filter(|step| **step == Step::Pod(candidate, node)).count();
+        taken >= usize::try_from(there).unwrap_or(usize::MAX)
     }
 
     /// Takes the steps that shrink a workload of a team out of a sequence. Once a workload leaves the team below its

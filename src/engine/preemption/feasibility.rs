@@ -170,8 +170,7 @@ impl Search<'_> {
             } else if let Some(next) = left.iter().position(|part| moves && may_move(part)) {
                 classified.moving.push(left.remove(next));
             } else {
-                let permitted =
-                    |part: &Part| self.basis == Basis::WithinGuarantee && part.whole && may_take(part, true);
+                let permitted = |part: &Part| self.basis == Basis::WithinGuarantee && may_take(part, true);
                 let next = left.iter().position(permitted)?;
                 classified.below_guarantee += 1;
                 classified.take(left.remove(next), self);
@@ -184,18 +183,25 @@ impl Search<'_> {
     /// that its team falls below the guarantee.
     pub fn may_take(&self, part: &Part, hypothetical: &Hypothetical, below_guarantee: bool) -> bool {
         let candidate = &self.candidates[part.candidate];
-        let (quotas, pool) = (&self.cluster.quotas, self.preemptor.pool);
+        let (quotas, pool, protection) = (&self.cluster.quotas, self.preemptor.pool, candidate.protection());
+        let falls_below =
+            |amount: &Vector| quotas.would_fall_below_guarantee(pool, protection, amount, hypothetical);
+        let may_fall_below = || match part.whole {
+            true => {
+                !candidate.is_covered(self.cluster) && !self.is_covered_once_shrunk(candidate, hypothetical)
+            }
+            // Of the pods that it loses the last one may be covered in part: the guarantee covers what stays.
+            false => {
+                let others = part.amount.plus(&candidate.info.need, -1);
+                let mut before = hypothetical.clone();
+                quotas.assume(&mut before, candidate.info.account(), &others, -1);
+                quotas.beyond_guarantee(pool, protection, &candidate.info.need, &before)
+            }
+        };
         candidate.evictable
             && (candidate.own
-                || quotas.beyond_guarantee(pool, candidate.protection(), &part.amount, hypothetical)
-                    && (!quotas.would_fall_below_guarantee(
-                        pool,
-                        candidate.protection(),
-                        &part.amount,
-                        hypothetical,
-                    ) || below_guarantee
-                        && !candidate.is_covered(self.cluster)
-                        && !self.is_covered_once_shrunk(candidate, hypothetical)))
+                || quotas.beyond_guarantee(pool, protection, &part.amount, hypothetical)
+                    && (!falls_below(&part.amount) || below_guarantee && may_fall_below()))
     }
 
     /// Whether an elastic workload can be shrunk to what the guarantee of its team covers. Another team never takes it

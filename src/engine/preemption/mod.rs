@@ -37,4 +37,4 @@ mod sets;
 mod single_node;
 
 pub use preemptor::{Masked, Nominated, Preemptor, SearchInput, SearchResult, Take, Victims};
-pub use select::search;
+pub use select::{Conditions, search};

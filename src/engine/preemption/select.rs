@@ -8,15 +8,24 @@ use crate::preemption::search::{Basis, Search};
 use crate::state::quotas::Hypothetical;
 use crate::types::{Time, WorkloadId};
 
-/// Finds the set of victims of least cost. `barred` excludes workloads from the victims. The result has no victims
-/// if no set lets the preemptor start.
+/// What a search asks beside the state.
+#[derive(Clone, Copy)]
+pub struct Conditions<'a> {
+    /// Whether a workload may not be a victim now.
+    pub barred: &'a dyn Fn(&WorkloadId) -> bool,
+    /// Whether the preemptor may start in the place of these victims.
+    pub permits: &'a dyn Fn(&Victims) -> bool,
+}
+
+/// Finds the set of victims of least cost. The result has no victims if no set lets the preemptor start.
 #[must_use]
 pub fn search(
     input: SearchInput<'_>,
     preemptor: Preemptor<'_>,
-    barred: &dyn Fn(&WorkloadId) -> bool,
+    conditions: Conditions<'_>,
     now: Time,
 ) -> SearchResult {
+    let Conditions { barred, permits } = conditions;
     let mut result = SearchResult::default();
     let within_guarantee = input.cluster.quotas.within_guarantee(
         preemptor.pool,
@@ -52,12 +61,12 @@ pub fn search(
         let excluded = search.collect_candidates(barred);
         result.skipped |= excluded.unconfirmed;
         result.retry_at = [result.retry_at, excluded.retry_at].into_iter().flatten().min();
-        let mut found = search.least_cost_set();
+        let mut found = search.least_cost_set(permits);
         if found.is_none() && search.confined && basis == Basis::WithinGuarantee && !moves {
             // A preemptor within guarantee must not miss capacity on nodes that the search left out (law 2).
             (search.nodes, search.wide) = (preemptor.nodes.to_vec(), true);
             search.collect_candidates(barred);
-            found = search.least_cost_set();
+            found = search.least_cost_set(permits);
         }
         result.bounded |= search.bounded;
         result.tried += search.effort();
@@ -77,7 +86,7 @@ pub fn search(
 
 impl Search<'_> {
     /// The set of least cost on the basis of this search.
-    fn least_cost_set(&mut self) -> Option<(Cost, Victims)> {
+    fn least_cost_set(&mut self, permits: &dyn Fn(&Victims) -> bool) -> Option<(Cost, Victims)> {
         let sets = self.candidate_sets();
         let outcomes = sets.iter().filter_map(|steps| self.outcome(steps, &self.nodes));
         let mut priced: Vec<(Cost, Outcome)> =
@@ -89,7 +98,10 @@ impl Search<'_> {
             if best.as_ref().is_some_and(|(cost, _)| *cost <= least || self.has_tried_enough()) {
                 break;
             }
-            if self.is_of_other_basis(&outcome) || !self.is_fair(&outcome) {
+            if self.is_of_other_basis(&outcome)
+                || !self.is_fair(&outcome)
+                || !permits(&self.victims(&outcome))
+            {
                 continue;
             }
             let cost = self.with_follow_ups(least, &outcome);
@@ -99,12 +111,15 @@ impl Search<'_> {
                 best = Some((cost, outcome));
             }
         }
-        best.map(|(cost, outcome)| {
-            let takes = self.takes(&outcome);
-            let within_guarantee = self.basis == Basis::WithinGuarantee;
-            let by_exchange = within_guarantee && !self.is_within_guarantee_after(&outcome);
-            (cost, Victims { takes, placement: outcome.placement, within_guarantee, by_exchange })
-        })
+        best.map(|(cost, outcome)| (cost, self.victims(&outcome)))
+    }
+
+    /// The set as the caller carries it out.
+    fn victims(&self, outcome: &Outcome) -> Victims {
+        let within_guarantee = self.basis == Basis::WithinGuarantee;
+        let by_exchange = within_guarantee && !self.is_within_guarantee_after(outcome);
+        let (takes, placement) = (self.takes(outcome), outcome.placement.clone());
+        Victims { takes, placement, within_guarantee, by_exchange }
     }
 
     /// Whether the guarantees on its path hold the preemptor once the victims of a set are gone.

@@ -152,22 +152,18 @@ impl Order {
         loop {
             let team = self.line.first(|_| true)?;
             // The capacity for the team's first workload may be used up. Then the team has another first workload.
-            let Some((now, rank)) = head(state, pending, headroom, team)
-                .filter(|(now, _)| self.line.positions.get(&team) == Some(now))
-            else {
-                self.update(state, pending, headroom, team);
-                continue;
-            };
-            let borrows = now.key.0 == Reverse(false);
-            let first =
-                borrows.then(|| self.first_within_guarantee(state, pending, headroom, team)).flatten();
-            return Some(first.unwrap_or_else(|| rank.id().clone()));
+            match head(state, pending, headroom, team) {
+                Some((now, rank)) if self.line.positions.get(&team) == Some(&now) => {
+                    return Some(rank.id().clone());
+                }
+                _ => self.update(state, pending, headroom, team),
+            }
         }
     }
 
-    /// The first workload within guarantee of another team than this one, of which the first workload borrows. It would evict
-    /// that borrower at once, so it comes first, also where it stands behind a borrower of its own team.
-    fn first_within_guarantee(
+    /// The first workload within guarantee of another team than that of a borrower that is about to start. It would evict
+    /// the borrower at once, so it comes first, also where it stands behind a borrower of its own team.
+    pub fn first_within_guarantee(
         &mut self,
         state: &ClusterState,
         pending: &Pending,

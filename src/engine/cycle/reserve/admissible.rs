@@ -14,7 +14,18 @@ use crate::scheduler::reservations::{Reservation, Reserved, ReservedCapacity};
 use crate::types::Verdict;
 use crate::types::ids::PoolId;
 
-/// Where a workload may start that could start at `found` but for reservations.
+/// A start that leaves the reservations whole that bind the workload.
+pub struct Beside {
+    found: Placement,
+    /// The reservations that bind the workload and that it does not backfill.
+    kept: Vec<Reserved>,
+    /// Those that do not bind it.
+    others: Vec<Reserved>,
+    /// All that bind it.
+    respected: Vec<Reserved>,
+}
+
+/// Where a workload may start that could start at `found` but for reservations. Nothing changes yet.
 ///
 /// # Errors
 /// The verdict on the workload, which names the owner it must wait for.
@@ -22,7 +33,7 @@ pub fn admissible(
     scheduler: &mut Scheduler,
     attempt: Attempt<'_>,
     found: Placement,
-) -> Result<Placement, Verdict> {
+) -> Result<Beside, Verdict> {
     let Attempt { waiting, pool, now, .. } = attempt;
     leave_guarantee_to_owner(scheduler, waiting, pool, now)?;
     leave_quota(scheduler, waiting, pool, now)?;
@@ -42,9 +53,15 @@ pub fn admissible(
             place_beside(scheduler, attempt, &kept, &respected).ok_or(verdict)?
         }
     };
+    Ok(Beside { found, kept, others, respected })
+}
+
+/// Settles such a start: where the workload starts, so that it spares reservations which do not bind it.
+pub fn settle(scheduler: &mut Scheduler, attempt: Attempt<'_>, beside: Beside) -> Placement {
+    let Beside { found, kept, others, respected } = beside;
     let found = spare_others(scheduler, attempt, found, (kept, others), respected);
-    note_taken(scheduler, waiting, pool, &found);
-    Ok(found)
+    note_taken(scheduler, attempt.waiting, attempt.pool, &found);
+    found
 }
 
 /// Notes the reservations of other teams that lose capacity to a workload, because it could not leave them whole.

@@ -2,18 +2,19 @@
 //!
 //! Reserved capacity that running workloads still hold is not missing yet: a preemptor that takes the place of one of them keeps
 //! the owner waiting for no more than before. So its search masks only the part that no workload holds, or that is not
-//! expected to come free until the reserved start. The set that is found is checked again as a whole.
+//! expected to come free until the reserved start. Each set is then judged as a whole.
 
 use std::collections::BTreeMap;
 
 use crate::cycle::reserve::binding::binding_copies;
-use crate::cycle::reserve::mask::{mask_of, with_masked};
+use crate::cycle::reserve::mask::mask_of;
 use crate::cycle::reserve::whole::{earlier, fits_with};
 use crate::placement::Placement;
 use crate::placement::waiting::WaitingWorkload;
 use crate::prediction::timeline::running_admission;
 use crate::preemption::{Masked, Take, Victims};
 use crate::scheduler::Scheduler;
+use crate::scheduler::reservations::Reserved;
 use crate::state::cluster::ClusterState;
 use crate::state::freed::Freed;
 use crate::state::workload::WorkloadInfo;
@@ -95,27 +96,45 @@ fn staying_on(info: &WorkloadInfo, node: NodeId, there: u32) -> u32 {
     there.saturating_sub(info.usage.terminating.get(&node).copied().unwrap_or(0))
 }
 
-/// Whether every reservation with a reserved start that binds a preemptor stays whole when it has taken the place of these victims.
-/// One without a reserved start does by what [`masks_beside_victims`] leaves of it.
-pub fn stay_whole_after(
-    scheduler: &mut Scheduler,
-    waiting: &WaitingWorkload,
-    pool: PoolId,
-    victims: &Victims,
-) -> bool {
-    let after = After::of(&scheduler.state, waiting, victims);
-    let respected = binding_copies(scheduler, waiting, pool);
-    respected.iter().all(|(reservation, slot)| {
-        let mut shared = slot.placement.iter().filter(|(node, _)| after.placed.contains_key(node)).peekable();
-        let Some(at) = slot.at.filter(|_| shared.peek().is_some()) else { return true };
-        let earlier = earlier(scheduler, pool, (reservation, slot), Some(&respected));
-        with_masked(scheduler, &earlier, |scheduler| {
+/// The reservations with a reserved start that bind a preemptor, each with the capacity that is reserved on its nodes for
+/// owners before its own.
+pub struct Kept(Vec<(Reserved, Time, Vec<Masked>)>);
+
+impl Kept {
+    /// The reservations of a preemptor in a pool.
+    pub fn of(scheduler: &Scheduler, waiting: &WaitingWorkload, pool: PoolId) -> Self {
+        let respected = binding_copies(scheduler, waiting, pool);
+        let kept = respected.iter().filter_map(|(reservation, slot)| {
+            let earlier = earlier(scheduler, pool, (reservation, slot), Some(&respected));
+            Some(((reservation.clone(), slot.clone()), slot.at?, earlier))
+        });
+        Self(kept.collect())
+    }
+
+    /// Whether all of them stay whole when the preemptor has taken the place of these victims, while capacity is `masked`. A
+    /// reservation without a reserved start does by what [`masks_beside_victims`] leaves of it.
+    pub fn stay_whole_after(
+        &self,
+        scheduler: &Scheduler,
+        waiting: &WaitingWorkload,
+        victims: &Victims,
+        masked: &[Masked],
+    ) -> bool {
+        if self.0.is_empty() {
+            return true;
+        }
+        let after = After::of(&scheduler.state, waiting, victims);
+        self.0.iter().all(|((reservation, slot), at, earlier)| {
+            let mut shared = slot.placement.iter().filter(|(node, _)| after.placed.contains_key(node));
             shared.all(|(node, pods)| {
-                let freed = after.freed_until(scheduler, *node, at);
+                let mut freed = after.freed_until(scheduler, *node, *at);
+                let on_node = |of: &Masked| of.placement.get(node).copied().unwrap_or(0);
+                masked.iter().for_each(|mask| freed.give(*node, &mask.owner, &mask.need, on_node(mask)));
+                earlier.iter().for_each(|mask| freed.take(*node, &mask.need, None, on_node(mask)));
                 fits_with(scheduler, reservation, *node, &freed) >= *pods
             })
         })
-    })
+    }
 }
 
 /// What a set of victims changes on nodes.

@@ -42,9 +42,9 @@ pub mod review;
 pub mod siblings;
 pub mod whole;
 
-pub use admissible::{admissible, note_taken};
+pub use admissible::{admissible, note_taken, settle};
 pub use binding::is_deferred;
-pub use instead::{masks_beside_victims, stay_whole_after};
+pub use instead::{Kept, masks_beside_victims};
 pub use mask::{masks_for, with_masked};
 pub use owners::{
     drop_stale, is_full, look_ahead_of, may_become_owner, next, note_refusal, note_start, release,
