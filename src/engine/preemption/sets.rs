@@ -12,7 +12,7 @@ use crate::state::rules::free_pods;
 use crate::types::ids::NodeId;
 
 /// Up to this many sets, all of them are tried.
-const EXHAUSTIVE: usize = 512;
+const EXHAUSTIVE: usize = 2_048;
 /// The same for a confined search.
 const EXHAUSTIVE_CONFINED: usize = 32;
 /// For a preemptor of one pod, sets on each of this many nodes alone are tried, the cheapest first.
