@@ -75,6 +75,7 @@ impl Checker {
             return Err(object.invalid(spec, "is missing".to_owned()));
         }
         if object.kind == Kind::Job {
+            check_counts(object)?;
             check_restart_policy(object, &pod["restartPolicy"], &format!("{spec}.restartPolicy"))?;
         } else {
             check_group(object)?;
@@ -122,6 +123,17 @@ fn write_path(path: &Path, text: &mut String) {
             write_path(parent, text);
         }
     }
+}
+
+/// Checks a Job's numbers of pods and failures; the API server refuses negative ones.
+fn check_counts(object: &Object) -> Result<(), ScenarioError> {
+    for field in ["parallelism", "completions", "backoffLimit"] {
+        let number = object.manifest["spec"][field].as_i64();
+        if let Some(number) = number.filter(|number| *number < 0) {
+            return Err(object.invalid(&format!("spec.{field}"), format!("{number} is negative")));
+        }
+    }
+    Ok(())
 }
 
 /// Checks the restart policy of a Job's pods; the default `Always` is not allowed.

@@ -247,7 +247,7 @@ fn what_other_teams_never_lend_gets_no_reservation() {
         let verdict = cluster.run.engine().verdict(&large).expect("a verdict");
         assert_eq!(
             verdict.message,
-            "Can never start in pool default as other teams lend: it needs 4 GPUs, and 1 of the 4 GPUs there is not lent."
+            "Can never start in pool default as other teams lend: it needs 4 GPUs, and they do not lend 1 of the 4 GPUs there."
         );
         assert_eq!(verdict.reason, Reason::LendingLimit);
         let owners: Vec<_> =

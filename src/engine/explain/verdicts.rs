@@ -284,7 +284,7 @@ pub fn never_lent(state: &ClusterState, waiting: &WaitingWorkload, pool: PoolId)
         return None;
     }
     let message = format!(
-        "Can never start in pool {} as other teams lend: it needs {}, and {} of the {} there is not lent.",
+        "Can never start in pool {} as other teams lend: it needs {}, and they do not lend {} of the {} there.",
         state.quotas.pool_name(pool),
         named(state, index, waiting.total.get(index)),
         quantity(state, index, kept),

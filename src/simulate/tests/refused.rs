@@ -56,6 +56,10 @@ fn objects_that_an_api_server_refuses_are_errors_with_file_document_and_field() 
             "s.yaml: document 6 (Job a/x): spec.template.spec.restartPolicy: is missing; for a Job it must be",
         ),
         (
+            job_of("a/x", 1, 1, "", "").replace("parallelism: 1", "parallelism: -1"),
+            "s.yaml: document 6 (Job a/x): spec.parallelism: -1 is negative",
+        ),
+        (
             job("a/x", 1, "").replace("Never", "Always"),
             "s.yaml: document 6 (Job a/x): spec.template.spec.restartPolicy: \"Always\" is not allowed for a Job",
         ),
