@@ -257,9 +257,7 @@ impl Pending {
     /// The first workload of the team that may be able to start, by the headroom of each shape in pods.
     #[must_use]
     pub fn head(&self, team: TeamId, headroom: impl Fn(HeadroomId) -> u64) -> Option<&Rank> {
-        let active = self.active.get(&team).and_then(BTreeSet::first);
-        let heads = self.conditions.firsts_that_fit(team, headroom).chain(active);
-        heads.min().map(|(rank, _)| rank)
+        self.first_startable(team, headroom, |_| true)
     }
 
     /// The first workload of the team that may be able to start and for which `which` is true.

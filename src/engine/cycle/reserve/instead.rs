@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use crate::cycle::reserve::binding::binding_copies;
 use crate::cycle::reserve::mask::mask_of;
-use crate::cycle::reserve::whole::{earlier, fits_with};
+use crate::cycle::reserve::whole::{earlier, fits_with, staying_on};
 use crate::placement::Placement;
 use crate::placement::waiting::WaitingWorkload;
 use crate::prediction::timeline::running_admission;
@@ -89,11 +89,6 @@ fn held_until(scheduler: &Scheduler, node: NodeId, at: Time) -> Vector {
 fn ends_by(scheduler: &Scheduler, info: &WorkloadInfo, at: Time) -> bool {
     running_admission(info).is_some()
         && scheduler.prediction.timeline.end(&info.workload.id).is_some_and(|end| end <= at)
-}
-
-/// How many of the pods of a workload that are on a node do not end already.
-fn staying_on(info: &WorkloadInfo, node: NodeId, there: u32) -> u32 {
-    there.saturating_sub(info.usage.terminating.get(&node).copied().unwrap_or(0))
 }
 
 /// The reservations with a reserved start that bind a preemptor, each with the capacity that is reserved on its nodes for

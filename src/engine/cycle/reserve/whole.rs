@@ -11,6 +11,7 @@ use crate::scheduler::reservations::{Reservation, Reserved};
 use crate::state::freed::Freed;
 use crate::state::quotas::Account;
 use crate::state::rules;
+use crate::state::workload::WorkloadInfo;
 use crate::types::WorkloadId;
 use crate::types::ids::{NodeId, PoolId};
 use crate::types::vector::Vector;
@@ -130,14 +131,18 @@ pub fn fits_then(
     for (info, there) in state.occupants(node) {
         let id = &info.workload.id;
         if timeline::running_admission(info).is_some() && ends(id) {
-            let going = info.usage.terminating.get(&node).copied().unwrap_or(0);
-            freed.give(node, id, &info.need, there.saturating_sub(going));
+            freed.give(node, id, &info.need, staying_on(info, node, there));
         }
     }
     if let Some((need, more)) = more {
         freed.take(node, need, None, more);
     }
     fits_with(scheduler, reservation, node, &freed) >= pods
+}
+
+/// How many of the pods of a workload that are on a node do not end already.
+pub fn staying_on(info: &WorkloadInfo, node: NodeId, there: u32) -> u32 {
+    there.saturating_sub(info.usage.terminating.get(&node).copied().unwrap_or(0))
 }
 
 /// How many pods of an owner a node has capacity for once these changes hold.
