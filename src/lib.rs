@@ -3,6 +3,7 @@
 
 pub mod api;
 pub mod ask;
+pub mod background;
 pub mod certs;
 pub mod chart;
 pub mod cli;

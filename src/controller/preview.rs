@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use crate::background;
 use crate::cluster::clock::now;
 use crate::engine::Engine;
 use crate::engine::types::{Observed, Verdict, Workload, WorkloadId};
@@ -95,7 +96,7 @@ impl<Q> Preview<Q> {
             let Some(engine) = copy() else { return Some(question) };
             (self.busy, self.changed) = (true, false);
             let (plan, done) = (self.plan, self.done.clone());
-            let copy = tokio::task::spawn_blocking(move || plan(*engine));
+            let copy = background::spawn(move || plan(*engine));
             tokio::spawn(async move {
                 let planned =
                     copy.await.inspect_err(|error| tracing::error!(%error, "cannot plan on a copy"));

@@ -8,15 +8,17 @@ mod candidate;
 mod verdicts;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use serde_json::Value;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 pub use self::verdicts::{Foreseen, Said, Verdicts};
+use crate::background;
 use crate::cluster::clock::now;
 use crate::controller::{Asker, Question};
 use crate::directory::Directory;
@@ -28,8 +30,8 @@ use crate::view::{EtaRow, RunRow, WhatIfRow, WorkloadRow};
 
 /// The shortest time between two forecasts.
 const PERIOD: Duration = Duration::from_millis(500);
-/// Validity of a forecast as a multiple of its cost: forecasts take at most a sixtieth of one processor.
-const VALIDITY: u32 = 60;
+/// Validity of a forecast as a multiple of its cost: forecasts take at most an eightieth of one processor.
+const VALIDITY: u32 = 80;
 /// How long each of the three replays of a forecast may take.
 const BUDGET: Duration = Duration::from_secs(2);
 /// How long an answer waits for the first forecast.
@@ -64,7 +66,7 @@ pub struct Forecaster {
     asker: Asker,
     newest: watch::Sender<Option<Arc<ExpectedStarts>>>,
     /// How earlier forecasts came true.
-    calibration: Arc<Mutex<Calibration>>,
+    calibration: Arc<ArcSwap<Calibration>>,
     /// One forecast at a time.
     forecasts: Arc<Semaphore>,
     /// One what-if replay at a time.
@@ -153,12 +155,11 @@ impl Forecaster {
             let began = Instant::now();
             let made = match asker.ask(Question::Engine).await.flatten() {
                 Some(engine) => {
-                    let made = tokio::task::spawn_blocking(move || {
-                        let known = || calibration.lock().unwrap_or_else(PoisonError::into_inner);
-                        // What-if questions read it meanwhile.
-                        let mut learned = known().clone();
+                    let made = background::spawn(move || {
+                        // What-if questions and verdicts read it meanwhile.
+                        let mut learned = Calibration::clone(&calibration.load());
                         let starts = expected_starts(&engine, now(), &mut learned, &stop);
-                        *known() = learned;
+                        calibration.store(Arc::new(learned));
                         starts
                     })
                     .await;
@@ -208,11 +209,11 @@ impl Forecaster {
         }
         let mut engine = *engine.ok_or(Unanswered::Unknown)?;
         let (stop, calibration) = (self.stop.clone(), Arc::clone(&self.calibration));
-        let result = tokio::task::spawn_blocking(move || {
+        let result = background::spawn(move || {
             // The replay goes on when its caller has gone, and so does its turn.
             let _held = (asked, turn);
             let (at, mut rows) = (now(), Vec::new());
-            let corrections = calibration.lock().unwrap_or_else(PoisonError::into_inner).corrections(at);
+            let corrections = calibration.load().corrections(at);
             let budget = BUDGET / u32::try_from(workloads.len()).unwrap_or(u32::MAX).max(1);
             for (workload, queue) in workloads {
                 let mut go_on = within_budget(&stop, budget);

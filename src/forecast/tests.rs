@@ -368,16 +368,15 @@ async fn a_verdict_is_corrected_by_how_forecasts_came_true_as_a_what_if_result_i
     let cluster = Cluster::new(running, Vec::new());
     let verdicts = cluster.forecaster.verdicts();
     let plain = row(verdicts.on(&Kinds::default(), "a", (None, held("new")), later()).await);
-    {
-        // Workloads that were to wait for a minute, and wait since an hour.
-        let mut known = cluster.forecaster.calibration.lock().expect("no thread panics with this lock");
-        let asked = Time(now().0 - 3_600_000);
-        let start = Some(Time(asked.0 + 60_000));
-        for number in 0..32 {
-            let id = WorkloadId(format!("late-{number}").into());
-            known.remember(&id, Eta { early: start, likely: start, late: start }, asked);
-        }
+    // Workloads that were to wait for a minute, and wait since an hour.
+    let mut known = Calibration::default();
+    let asked = Time(now().0 - 3_600_000);
+    let start = Some(Time(asked.0 + 60_000));
+    for number in 0..32 {
+        let id = WorkloadId(format!("late-{number}").into());
+        known.remember(&id, Eta { early: start, likely: start, late: start }, asked);
     }
+    cluster.forecaster.calibration.store(Arc::new(known));
     let corrected = row(verdicts.on(&Kinds::default(), "a", (None, held("other")), later()).await);
     let mut other = candidate();
     other["metadata"]["name"] = "other".into();

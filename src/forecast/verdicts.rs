@@ -10,12 +10,14 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use serde_json::{Value, json};
 use tokio::sync::{Mutex as AsyncMutex, Semaphore, oneshot};
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::candidate::{changed, reviewed};
+use crate::background;
 use crate::cluster::clock::now;
 use crate::cluster::target::Managed;
 use crate::cluster::target::unsubmitted::Unsubmitted;
@@ -129,14 +131,14 @@ pub struct Verdicts {
     kept: Arc<Mutex<BTreeMap<(String, u64), Kept>>>,
     hasher: RandomState,
     /// How earlier forecasts came true.
-    calibration: Arc<Mutex<Calibration>>,
+    calibration: Arc<ArcSwap<Calibration>>,
     stop: CancellationToken,
 }
 
 impl Verdicts {
     /// Makes verdicts from the engine behind `asker`, until `stop`. The calibration is that of the forecasts, so that a
     /// verdict says what they say.
-    pub(super) fn new(asker: Asker, calibration: Arc<Mutex<Calibration>>, stop: CancellationToken) -> Self {
+    pub(super) fn new(asker: Asker, calibration: Arc<ArcSwap<Calibration>>, stop: CancellationToken) -> Self {
         Self {
             asker,
             calibration,
@@ -181,8 +183,8 @@ impl Verdicts {
         };
         let (to_first, mut first) = oneshot::channel();
         let (purse, stop) = (Arc::clone(&self.purse), self.stop.clone());
-        let corrections = self.calibration.lock().unwrap_or_else(PoisonError::into_inner).corrections(now());
-        let whole = tokio::task::spawn_blocking(move || {
+        let corrections = self.calibration.load().corrections(now());
+        let whole = background::spawn(move || {
             let began = Instant::now();
             let mut go_on = || Instant::now() < until && !stop.is_cancelled();
             let engine = settled(&engine, &mut go_on);
