@@ -21,6 +21,7 @@ mod golden;
 mod growth;
 mod incremental;
 mod judge;
+mod large_gangs;
 mod laws;
 mod ledger;
 mod misplaced;

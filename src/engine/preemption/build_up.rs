@@ -2,9 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::preemption::needed::Needed;
 use crate::preemption::search::{Basis, Search, Step};
 use crate::state::quotas::Hypothetical;
 use crate::types::ids::{NodeId, TeamId};
+
+/// In a set of more steps than this, those that are not needed are first sought without trying each set that is left.
+const FEW: usize = 16;
 
 impl Search<'_> {
     /// Takes steps in order until the preemptor can start on `nodes`. Then drops every step that is not needed, the
@@ -22,6 +26,15 @@ impl Search<'_> {
             if feasible(middle) { high = middle } else { low = middle }
         }
         let mut set = sequence[..high].to_vec();
+        if set.len() > FEW {
+            let mut needed = Needed::of(self, &set, nodes);
+            let few: Vec<Step> = set.iter().rev().filter(|step| !needed.spares(**step)).copied().collect();
+            let few: Vec<Step> = few.into_iter().rev().collect();
+            // Where it is feasible, so are all sets between, and none of its steps can be dropped.
+            if !few.is_empty() && self.is_feasible(&few, nodes) {
+                return Some(few);
+            }
+        }
         for position in (0..set.len()).rev() {
             let mut without = set.clone();
             without.remove(position);

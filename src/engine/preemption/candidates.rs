@@ -17,7 +17,7 @@ use crate::types::submission::SubmissionOrder;
 
 /// Up to this many reclaimable workloads, all of them are examined (law 4).
 const MAX_UNCONFINED: usize = 64;
-/// A search keeps at most this many candidates, the cheapest.
+/// A search that is not wide keeps at most this many candidates, the cheapest.
 const MAX_CANDIDATES: usize = 512;
 
 impl Search<'_> {
@@ -52,7 +52,8 @@ impl Search<'_> {
             self.nodes = nodes;
         }
         self.sort_candidates();
-        if self.candidates.len() > MAX_CANDIDATES {
+        // Without the expensive ones no node may be left that can be emptied, so a wide search keeps them all.
+        if self.candidates.len() > MAX_CANDIDATES && !self.wide {
             self.candidates.truncate(MAX_CANDIDATES);
             self.bounded = true;
         }

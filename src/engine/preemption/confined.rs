@@ -24,7 +24,7 @@ const MAX_PRICED_NODES: usize = 2_048;
 const EXAMINED_PER_BORROWER: usize = 8;
 /// A follow-up search covers only this fraction of nodes and borrowers.
 const FOLLOW_UP_DIVISOR: usize = 3;
-/// A second search of a preemptor within guarantee covers this many times the nodes and workloads.
+/// A second search of a preemptor within guarantee covers this many times the nodes, and more for many pods.
 const WIDE_FACTOR: usize = 4;
 
 /// An evictable workload on a node, with the cost of its eviction and the capacity that it frees there.
@@ -83,14 +83,14 @@ impl<'a> Search<'a> {
         (candidates.into_values().collect(), chosen)
     }
 
-    /// How many nodes the search covers.
+    /// How many nodes the search covers. A wide one covers enough for every pod of the preemptor, however many these are.
     fn wanted_nodes(&self) -> usize {
-        let pods = usize::try_from(self.preemptor.pods).unwrap_or(NODES).min(NODES);
-        let wanted = NODES + NODES_PER_POD * pods;
+        let pods = usize::try_from(self.preemptor.pods).unwrap_or(NODES);
+        let wanted = |pods: usize| NODES.saturating_add(pods.saturating_mul(NODES_PER_POD));
         match (self.wide, self.follow_up) {
-            (true, _) => wanted * WIDE_FACTOR,
-            (false, true) => wanted / FOLLOW_UP_DIVISOR,
-            (false, false) => wanted,
+            (true, _) => wanted(pods).saturating_mul(WIDE_FACTOR),
+            (false, true) => wanted(pods.min(NODES)) / FOLLOW_UP_DIVISOR,
+            (false, false) => wanted(pods.min(NODES)),
         }
     }
 
@@ -119,7 +119,7 @@ impl<'a> Search<'a> {
     /// The nodes of a borrower's workloads, in the order of what their eviction costs.
     fn nodes_of_borrower(&self, borrower: &Borrower, excluded: &mut Excluded<'_>) -> Vec<NodeId> {
         let reclaimable = || self.cluster.reclaimable(self.preemptor.pool, borrower.team);
-        let most = if self.wide { EXAMINED_PER_BORROWER * WIDE_FACTOR } else { EXAMINED_PER_BORROWER };
+        let most = if self.wide { self.wanted_nodes() } else { EXAMINED_PER_BORROWER };
         let mut cheapest = Vec::new();
         // The newest have the least work to lose. If their minimum run time protects them, the oldest may be
         // evictable.

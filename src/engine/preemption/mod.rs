@@ -29,6 +29,7 @@ mod counter;
 mod eligibility;
 mod feasibility;
 mod follow_up;
+mod needed;
 mod orders;
 mod preemptor;
 mod search;

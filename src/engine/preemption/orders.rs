@@ -11,7 +11,7 @@ use crate::state::rules::free_on;
 use crate::types::ids::{NodeId, TeamId};
 use crate::types::ratio::Ratio;
 
-/// In a confined search an order has at most this many steps, and [`CONFINED_STEPS_PER_POD`] more for each pod of
+/// In a confined search that is not wide an order has at most this many steps, and [`CONFINED_STEPS_PER_POD`] more for each pod of
 /// the preemptor.
 pub const CONFINED_STEPS: usize = 24;
 const CONFINED_STEPS_PER_POD: usize = 8;
@@ -20,8 +20,11 @@ const CONFINED_STEPS_PER_POD: usize = 8;
 const SINGLE_TEAMS: usize = 4;
 
 impl Search<'_> {
-    /// The most steps of an order in a confined search.
-    pub fn max_steps_confined(&self) -> usize {
+    /// The most steps of an order.
+    pub fn max_steps(&self) -> usize {
+        if !self.confined || self.wide {
+            return usize::MAX;
+        }
         CONFINED_STEPS + CONFINED_STEPS_PER_POD * usize::try_from(self.preemptor.pods).unwrap_or(1)
     }
 
@@ -116,7 +119,7 @@ impl Search<'_> {
         }
         let mut hypothetical = self.assumptions.hypothetical.clone();
         let mut ordered = Vec::new();
-        let most = if self.confined { self.max_steps_confined() } else { usize::MAX };
+        let most = self.max_steps();
         let root = |team: TeamId| quotas.team(team).path.last().copied();
         let mut shares: BTreeMap<TeamId, Ratio> =
             queues.keys().map(|team| (*team, self.largest_share(*team, &hypothetical))).collect();

@@ -165,9 +165,7 @@ impl Search<'_> {
             if self.has_tried_enough() && sets.iter().any(Option::is_some) {
                 break;
             }
-            if self.confined {
-                order.truncate(self.max_steps_confined());
-            }
+            order.truncate(self.max_steps());
             sets.push(self.build_set(order, &relevant));
         }
         let mut distinct: BTreeSet<Vec<Step>> = BTreeSet::new();
