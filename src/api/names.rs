@@ -13,6 +13,9 @@ pub const POOL: &str = "sluice.dev/pool";
 pub const TIME_LIMIT: &str = "sluice.dev/time-limit";
 /// The smallest number of pods with which an elastic workload runs.
 pub const MIN_PARALLELISM: &str = "sluice.dev/min-parallelism";
+/// The number of pods to which an elastic Job that runs is to grow, as decimal digits. The webhook writes it where the user
+/// writes a larger parallelism than the Job was granted; the next change of its size takes it over into the record.
+pub const WANTED_PARALLELISM: &str = "sluice.dev/wanted-parallelism";
 /// A node label. All pods must run on nodes with the same value.
 pub const TOPOLOGY_REQUIRED: &str = "sluice.dev/topology-required";
 /// A node label. All pods should run on nodes with the same value.
@@ -91,10 +94,11 @@ pub const PREFIX: &str = "sluice.dev/";
 /// The labels of namespaces, Jobs and Pods.
 pub const LABELS: [&str; 7] = [TEAM, QUEUE, VERDICT, GROUP, PLACED, OWN_AFFINITY, TWIN];
 /// The annotations of Jobs and Pods.
-pub const ANNOTATIONS: [&str; 23] = [
+pub const ANNOTATIONS: [&str; 24] = [
     POOL,
     TIME_LIMIT,
     MIN_PARALLELISM,
+    WANTED_PARALLELISM,
     TOPOLOGY_REQUIRED,
     TOPOLOGY_PREFERRED,
     CHECKPOINT_INTERVAL,

@@ -83,6 +83,8 @@ keys! {
         "The longest expected run, such as `2h`. It lets the workload backfill, and makes the start of others predictable.";
     MIN_PARALLELISM: Annotation, "Job", User,
         "The fewest pods that an elastic Job can run with. It may start with and shrink to so many, and grows again.";
+    WANTED_PARALLELISM: Annotation, "Job", UserOrWebhook,
+        "The number of pods to which an elastic Job that runs is to grow. A larger `parallelism` that its user writes then stands here, and goes into the admission record with the next change of size.";
     TOPOLOGY_REQUIRED: Annotation, "Job, Pod, custom kinds", User,
         "Key of a node label: all pods must lie on nodes with the same value of it.";
     TOPOLOGY_PREFERRED: Annotation, "Job, Pod, custom kinds", User,

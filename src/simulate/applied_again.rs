@@ -62,7 +62,12 @@ pub fn applied_again(
     json_patch::merge(&mut after, &manifest);
     let (mut object, _) = stored(directory, user, Some(&before), after)?;
     if let Some((_, part)) = run {
-        if part && object["spec"]["parallelism"] == before["spec"]["parallelism"] {
+        let annotations = object["metadata"]["annotations"].as_object_mut();
+        let larger = annotations.and_then(|all| all.remove(names::WANTED_PARALLELISM));
+        let larger = larger.and_then(|text| text.as_str()?.parse::<u64>().ok());
+        if let Some(larger) = larger {
+            object["spec"]["parallelism"] = larger.into();
+        } else if part && object["spec"]["parallelism"] == before["spec"]["parallelism"] {
             object["spec"]["parallelism"] = wish;
         }
         set_waiting(&mut object);

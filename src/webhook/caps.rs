@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::context::Context;
-use super::object::annotation;
+use super::object::{annotation, same_annotation};
 use crate::api::caps::Counts;
 use crate::api::names;
 use crate::cluster::reduce::counts;
@@ -18,7 +18,8 @@ pub fn check(context: &Context<'_>, count: impl Fn(&Value) -> Counts) -> Result<
     let (old, new) = (context.old, context.object());
     let pools = |object: &Value| annotation(object, names::POOL).map_or(0, |text| text.split(',').count());
     let no_larger = notes(new) <= notes(old) && labels(new) <= labels(old);
-    if old["spec"] == new["spec"] && pools(old) == pools(new) && no_larger {
+    let same_larger = same_annotation(old, new, names::WANTED_PARALLELISM);
+    if old["spec"] == new["spec"] && pools(old) == pools(new) && no_larger && same_larger {
         return Ok(());
     }
     let all = |object: &Value| {
@@ -65,7 +66,9 @@ pub fn of_pod(spec: &Value) -> Counts {
 pub fn of_job(job: &Value) -> Counts {
     let spec = &job["spec"];
     let completions = spec["completions"].as_u64().unwrap_or(u64::MAX);
-    let pods = spec["parallelism"].as_u64().unwrap_or(1).min(completions);
+    // An elastic Job may come to run more pods than it was granted.
+    let larger = annotation(job, names::WANTED_PARALLELISM).and_then(|text| text.parse().ok());
+    let pods = spec["parallelism"].as_u64().unwrap_or(1).max(larger.unwrap_or(0)).min(completions);
     let counts = of_pod(&spec["template"]["spec"]);
     // The affinity of an admitted template is Sluice's own, and that of its user stands in an annotation.
     let kept = annotation(job, names::USER_AFFINITY).map_or(0, |text| text.len() as u64);

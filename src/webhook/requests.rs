@@ -14,12 +14,13 @@ use crate::engine::types::amount::{Amount, ResourceList, describe};
 use crate::view::is_gpu;
 
 /// The annotations that users write, in the order of the checks.
-const ANNOTATIONS: [&str; 14] = [
+const ANNOTATIONS: [&str; 15] = [
     names::POOL,
     names::TIME_LIMIT,
     names::CHECKPOINT_INTERVAL,
     names::LAST_CHECKPOINT,
     names::MIN_PARALLELISM,
+    names::WANTED_PARALLELISM,
     names::TOPOLOGY_REQUIRED,
     names::TOPOLOGY_PREFERRED,
     names::GPU_FRACTION,
@@ -82,7 +83,7 @@ fn check_one(view: &View<'_>, object: &Value, key: &str, text: &str) -> Result<(
             }
             Ok(())
         }
-        names::GROUP_SIZE => positive(text).map(|_| ()),
+        names::GROUP_SIZE | names::WANTED_PARALLELISM => positive(text).map(|_| ()),
         names::PREEMPTIBLE if object["kind"] == "Job" => {
             Err("is only for pods without a Job; the queue of a Job decides whether it may be evicted"
                 .to_owned())

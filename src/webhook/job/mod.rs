@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::context::Context;
-use super::object::{annotation, label_at, same_annotation};
+use super::object::{annotation, annotation_at, label_at, same_annotation};
 use super::rules::{Target, is_admitted, is_reapplied, is_waiting, written_by_sluice};
 use super::{caps, constraints, gang, gpu_fraction, priority, requests, template};
 use crate::api::caps::Counts;
@@ -57,6 +57,12 @@ impl Target for Jobs {
         let job = context.submitted;
         context.warnings = requests::warnings(job);
         context.warnings.extend(constraints::warnings(job, &pod_spec()));
+        if annotation(job, names::WANTED_PARALLELISM).is_some() {
+            context.warnings.push(format!(
+                "sluice: annotation {} has no effect on a Job that does not run; set spec.parallelism",
+                names::WANTED_PARALLELISM
+            ));
+        }
         gang::name_pod_group(context);
         gpu_fraction::request_devices(context, &pod_spec(), true)?;
         let elastic = annotation(job, names::MIN_PARALLELISM).is_some();
@@ -71,8 +77,15 @@ impl Target for Jobs {
     fn keep_granted_pods(&self, context: &mut Context<'_>) {
         let (old, submitted) = (context.old, context.submitted);
         let runs = !self.is_suspended(old) && !self.is_suspended(submitted);
-        let parallelism = Pointer::to(["spec", "parallelism"]);
-        if !runs || !exceeds_grant(old, submitted) || !is_reapplied(context, self, &parallelism) {
+        if !runs || !exceeds_grant(old, submitted) {
+            // The number that the user wrote last counts.
+            if parallelism(old) != parallelism(submitted) {
+                context.draft.remove(&annotation_at(names::WANTED_PARALLELISM));
+            }
+            return;
+        }
+        let grows = may_grow(old, submitted);
+        if !grows && !is_reapplied(context, self, &Pointer::to(["spec", "parallelism"])) {
             return;
         }
         for field in ["parallelism", "completions"] {
@@ -80,9 +93,18 @@ impl Target for Jobs {
                 context.draft.set(&Pointer::to(["spec", field]), old["spec"][field].clone());
             }
         }
+        let (granted, wanted) = (granted_pods(old), parallelism(submitted));
+        if !grows {
+            context.warnings.push(format!(
+                "sluice: the Job keeps the {granted} pods it was granted; suspend it first to queue for more"
+            ));
+            return;
+        }
+        if wanted != wanted_pods(old) {
+            context.draft.set(&annotation_at(names::WANTED_PARALLELISM), wanted.to_string());
+        }
         context.warnings.push(format!(
-            "sluice: the Job keeps the {} pods it was granted; suspend it first to queue for more",
-            granted_pods(old)
+            "sluice: the Job keeps the {granted} pods it was granted, and grows to {wanted} as capacity allows"
         ));
     }
 
@@ -198,11 +220,29 @@ fn parallelism(job: &Value) -> u64 {
     job["spec"]["parallelism"].as_u64().unwrap_or(1)
 }
 
+fn record(job: &Value) -> Option<Record> {
+    annotation(job, names::ADMISSION).and_then(|text| serde_json::from_str(text).ok())
+}
+
 /// The pods that the record grants; without a record the pods that the Job runs.
 fn granted_pods(job: &Value) -> u64 {
-    annotation(job, names::ADMISSION)
-        .and_then(|text| serde_json::from_str::<Record>(text).ok())
-        .map_or(parallelism(job), |record| u64::from(record.pods))
+    record(job).map_or(parallelism(job), |record| u64::from(record.pods))
+}
+
+/// The pods that the user of an admitted Job wants.
+fn wanted_pods(job: &Value) -> u64 {
+    let larger = annotation(job, names::WANTED_PARALLELISM).and_then(|text| text.parse().ok());
+    let kept = || record(job).and_then(|record| record.wanted).map(u64::from);
+    larger.or_else(kept).unwrap_or_else(|| parallelism(job))
+}
+
+/// Whether Sluice can grant more pods to a running Job later. Completions cannot change with them: the API server takes both
+/// together only.
+fn may_grow(old: &Value, new: &Value) -> bool {
+    is_admitted(old)
+        && annotation(new, names::MIN_PARALLELISM).is_some()
+        && !gang::has_pod_group(old)
+        && old["spec"]["completions"] == new["spec"]["completions"]
 }
 
 /// Whether the new Job runs more pods than granted, and more than before.
@@ -212,3 +252,5 @@ fn exceeds_grant(old: &Value, new: &Value) -> bool {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod wanted_tests;

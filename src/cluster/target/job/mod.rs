@@ -57,6 +57,8 @@ pub struct JobFacts {
     pub parallelism: u32,
     /// The parallelism that its user wrote.
     pub wanted: u32,
+    /// The annotation with a larger parallelism than granted that its user has written since, as it is written.
+    pub larger: Option<Box<str>>,
     /// Whether its status has a start time.
     pub started: bool,
     /// Whether its status has any condition.
@@ -96,7 +98,7 @@ fn managed(job: &wire::Job, now: Time) -> Option<Box<Managed>> {
         return None;
     }
     let parallelism = job.spec.parallelism.and_then(|pods| u32::try_from(pods).ok()).unwrap_or(1);
-    let wanted = wanted(parallelism, marks.record.as_ref());
+    let wanted = wanted(parallelism, marks.record.as_ref(), larger(job));
     let pods = wanted.min(missing(job));
     // A Job of no pods has nothing to admit.
     let stopped = suspension(job).is_some() && count(job.status.active) == 0;
@@ -198,6 +200,7 @@ impl Reading<'_> {
             failed_before: self.marks.record.as_ref().map_or(0, |record| record.failed),
             parallelism: self.parallelism,
             wanted: self.wanted,
+            larger: larger(job).map(Into::into),
             started: job.status.start_time.is_some(),
             conditioned: conditions(job).next().is_some(),
             sizes,
@@ -314,11 +317,17 @@ impl Reading<'_> {
     }
 }
 
-/// The parallelism that its user wrote. The record keeps it while the spec has the granted one; any other value
-/// in the spec is the user's and newer.
-fn wanted(parallelism: u32, record: Option<&Record>) -> u32 {
-    let granted = record.filter(|record| record.pods == parallelism);
-    granted.and_then(|record| record.wanted).unwrap_or(parallelism)
+/// The annotation with a larger parallelism than granted.
+fn larger(job: &wire::Job) -> Option<&str> {
+    annotation(&job.metadata, names::WANTED_PARALLELISM)
+}
+
+/// The parallelism that its user wrote. The record keeps it while the spec has the granted one, or an annotation if its user has
+/// written another one since; any other value in the spec is the user's and newer.
+fn wanted(parallelism: u32, record: Option<&Record>, larger: Option<&str>) -> u32 {
+    let Some(record) = record.filter(|record| record.pods == parallelism) else { return parallelism };
+    let larger = larger.and_then(|text| text.parse().ok()).map(|larger: u32| larger.max(parallelism));
+    larger.or(record.wanted).unwrap_or(parallelism)
 }
 
 /// The PodGroup that Sluice has named for its pods.

@@ -36,6 +36,7 @@ impl JobFacts {
         patch.extend(facts.release());
         patch.extend(self.resized_pods(record.share.as_deref()));
         patch.extend(self.granted_parallelism(grant, record.pods));
+        patch.extend(self.take_over_larger());
         if one_by_one {
             let mut gates = gates::without(&self.gates, names::GATE_PLACEMENT);
             gates.push(json!({"name": names::GATE_PLACEMENT}));
@@ -66,6 +67,7 @@ impl JobFacts {
     ) -> Patch {
         let mut patch = Self::expect_record(facts, version);
         patch.extend(self.granted_parallelism(grant, record.pods));
+        patch.extend(self.take_over_larger());
         let record = Record { failed: self.failed_before, ..self.with_wanted(record, grant) };
         patch.push(annotate(names::ADMISSION, json(&record.with_room())));
         Patch(patch)
@@ -80,6 +82,7 @@ impl JobFacts {
     ) -> Patch {
         let mut patch = Self::expect_record(facts, version);
         patch.extend(self.granted_parallelism(Grant::Part, record.pods));
+        patch.extend(self.take_over_larger());
         let record = Record { failed: self.failed_before, ..record.clone() };
         patch.push(annotate(names::ADMISSION, json(&record.without_room())));
         Patch(patch)
@@ -128,6 +131,7 @@ impl JobFacts {
             patch.push(unannotate(names::USER_AFFINITY));
         }
         patch.extend(self.granted_parallelism(Grant::All, self.wanted));
+        patch.extend(self.take_over_larger());
         patch.extend(self.resized_pods(None));
         Patch(patch)
     }
@@ -143,6 +147,14 @@ impl JobFacts {
     fn with_wanted(&self, record: &Record, grant: Grant) -> Record {
         let wanted = (grant == Grant::Part).then_some(self.wanted);
         Record { wanted, ..record.clone() }
+    }
+
+    /// Removes the annotation with the user's larger parallelism, which record or spec have from now on. Writing it changes no
+    /// generation, so the patch tests its value.
+    fn take_over_larger(&self) -> Vec<PatchOperation> {
+        let path = ["metadata", "annotations", names::WANTED_PARALLELISM];
+        let larger = self.larger.as_deref().map(|text| [test(&path, json!(text)), remove(&path)]);
+        larger.into_iter().flatten().collect()
     }
 
     /// Sets the granted parallelism, unless the spec has it.

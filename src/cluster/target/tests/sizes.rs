@@ -94,6 +94,50 @@ fn an_elastic_job_has_its_users_parallelism_back_when_it_is_restored() {
     assert_eq!((object["spec"].clone(), read(&object).2), (expected_spec(&before), Observed::Queued));
 }
 
+#[test]
+fn a_larger_parallelism_of_a_running_job_is_granted_later_and_stays() {
+    const WANTED: &str = "sluice.dev/wanted-parallelism";
+    let mut object = held(&Value::Null);
+    object["metadata"]["annotations"]["sluice.dev/min-parallelism"] = json!("1");
+    object["spec"]["parallelism"] = json!(2);
+    let apply = |object: &mut Value, patch: &Patch| json_patch::patch(object, patch).expect("it applies");
+    let sizes = |object: &Value| {
+        let (known, _, state) = read(object);
+        let granted = match state {
+            Observed::Admitted(admission) => admission.pods,
+            other => panic!("not admitted: {other:?}"),
+        };
+        (granted, known.workload.pods, object["spec"]["parallelism"].as_u64())
+    };
+    let (known, version, _) = read(&object);
+    apply(&mut object, &known.admit(version, &spread(&[("n1", 2)]), Grant::All, Pin::Template));
+    object["metadata"]["annotations"][WANTED] = json!("6");
+    assert_eq!(sizes(&object), (2, 6, Some(2)), "the charge is what it was granted");
+
+    // A number that its user writes meanwhile is not lost.
+    let (known, version, _) = read(&object);
+    let patch = known.resize(version, &spread(&[("n1", 4)]), Grant::Part);
+    let mut newer = object.clone();
+    newer["metadata"]["annotations"][WANTED] = json!("8");
+    assert!(json_patch::patch(&mut newer, &patch).is_err());
+    apply(&mut object, &patch);
+    assert_eq!(sizes(&object), (4, 6, Some(4)));
+    assert!(object["metadata"]["annotations"][WANTED].is_null(), "the record has it");
+
+    // A smaller number in the spec is newer, also where the annotation stays.
+    object["metadata"]["annotations"][WANTED] = json!("8");
+    let mut lowered = object.clone();
+    lowered["spec"]["parallelism"] = json!(1);
+    assert_eq!(sizes(&lowered), (4, 1, Some(1)));
+
+    let (known, version, _) = read(&object);
+    apply(&mut object, &patch_of(known.evict(version, &eviction("NodeLost"))));
+    let (known, version, _) = read(&object);
+    apply(&mut object, &known.restore(version));
+    assert_eq!(object["spec"]["parallelism"], 8, "it queues for all that its user wants");
+    assert!(object["metadata"]["annotations"][WANTED].is_null());
+}
+
 /// A restored template has a null affinity where the user's had no such field.
 fn expected_spec(before: &Value) -> Value {
     let mut spec = before["spec"].clone();
