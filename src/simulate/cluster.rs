@@ -151,6 +151,12 @@ impl Cluster {
         self.mirror.queue_of(workload)
     }
 
+    /// The team of a namespace.
+    #[must_use]
+    pub fn team_of(&self, namespace: &str) -> Option<Name> {
+        self.mirror.team_of(&namespace.into())
+    }
+
     /// Applies an object; `submitted` is the submission time of a workload, and `standing` how far it has come.
     pub fn apply(
         &mut self,

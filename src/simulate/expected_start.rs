@@ -15,7 +15,7 @@ pub fn expected_starts(run: &Run, now: Time) -> BTreeMap<WorkloadId, Time> {
     let estimated = forecast.etas.iter().filter_map(|(id, eta)| Some((id.clone(), eta.likely?)));
     let mut starts: BTreeMap<WorkloadId, Time> = estimated.collect();
     let mut unknown: Vec<&WorkloadId> = forecast.etas.keys().filter(|id| !starts.contains_key(*id)).collect();
-    let mut continued = run.clone();
+    let mut continued = run.clone().with_strays(false);
     for _ in 0..bounds.steps {
         let Some(next) = continued.next().filter(|_| !unknown.is_empty()) else { break };
         let settled = continued.advance(next, &mut |at, happening| {

@@ -447,9 +447,10 @@ impl Entry {
     fn close_unmanaged(&mut self, runs: bool) {
         let (state, message) = match (self.row.state, runs) {
             (State::Held, _) => (State::Held, "on hold: suspended by its user"),
-            (_, true) => {
-                (State::Running, "runs unmanaged: its namespace belongs to no team, or it names its node")
-            }
+            (_, true) => (
+                State::Running,
+                "runs unmanaged: its namespace belongs to no team or has joined one later, or it names its node",
+            ),
             (_, false) => (
                 State::Pending,
                 "no node has capacity; its namespace belongs to no team, so Sluice does not queue it",

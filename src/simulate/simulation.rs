@@ -17,9 +17,9 @@ use super::unmanaged::{self, UnmanagedWorkload, UnmanagedWorkloads};
 use super::utilization::UtilizationMeter;
 use super::{Error, Options, Progress};
 use crate::engine::Engine;
-use crate::engine::replay::Run;
+use crate::engine::replay::{Happening, Run};
 use crate::engine::types::amount::ResourceList;
-use crate::engine::types::{Name, Observed, Time, Workload, WorkloadId};
+use crate::engine::types::{Event, Name, Observed, PodId, Time, Workload, WorkloadId};
 use crate::scenario::{Change, Kind, Object, RunningOn, ScenarioError, Step};
 use crate::view::{Accelerators, amounts};
 
@@ -53,7 +53,7 @@ impl Simulation {
         Self {
             options: options.clone(),
             began: Time(0),
-            run: Run::new(engine, Time(0)).with_grain(GRAIN),
+            run: Run::new(engine, Time(0)).with_grain(GRAIN).with_strays(true),
             cluster: Cluster::new(options.caps),
             recorder: Recorder::new(Time(0), options.events, options.accelerators.clone()),
             unmanaged: UnmanagedWorkloads::default(),
@@ -75,7 +75,7 @@ impl Simulation {
         let workloads: Vec<Workload> = engine.workloads().cloned().collect();
         let mut simulation = Self {
             began,
-            run: Run::new(engine, began).with_grain(GRAIN),
+            run: Run::new(engine, began).with_grain(GRAIN).with_strays(true),
             cluster,
             recorder: Recorder::new(began, options.events, options.accelerators.clone()),
             ..Self::new(options)
@@ -138,23 +138,26 @@ impl Simulation {
     fn instant(&mut self, now: Duration, steps: &[Step]) -> Result<bool, Error> {
         let at = self.began.after(now);
         let mut happened = !steps.is_empty() || self.unmanaged.next().is_some_and(|end| end <= at);
-        let recorder = &mut self.recorder;
-        let mut note = |time: Time, happening: &_| {
-            happened = true;
-            recorder.note(time, happening);
-        };
-        self.run.reach(at, &mut note)?;
+        let mut notes =
+            Notes { recorder: &mut self.recorder, unmanaged: &self.unmanaged, evicted: Vec::new() };
+        self.run.reach(at, &mut |time, happening| notes.take(time, happening, &mut happened))?;
+        let evicted = notes.evicted;
         self.update_groups();
+        self.evict_unadmitted(&evicted, at);
         self.unmanaged.end_due(&mut self.run, &mut |id, change| self.recorder.changed(id, at, change));
         self.take(now, steps)?;
-        self.unmanaged.start_pods(&mut self.run, &mut |id, change| self.recorder.changed(id, at, change));
-        let recorder = &mut self.recorder;
-        let mut note = |time: Time, happening: &_| {
-            happened = true;
-            recorder.note(time, happening);
-        };
-        self.run.settle(&mut note)?;
-        self.update_groups();
+        loop {
+            self.unmanaged.start_pods(&mut self.run, &mut |id, change| self.recorder.changed(id, at, change));
+            let mut notes =
+                Notes { recorder: &mut self.recorder, unmanaged: &self.unmanaged, evicted: Vec::new() };
+            self.run.settle(&mut |time, happening| notes.take(time, happening, &mut happened))?;
+            let evicted = notes.evicted;
+            self.update_groups();
+            if evicted.is_empty() {
+                break;
+            }
+            self.evict_unadmitted(&evicted, at);
+        }
         if happened {
             self.meter.advance(now);
             if steps.iter().any(|step| !step.change.object().kind.is_workload()) {
@@ -163,6 +166,18 @@ impl Simulation {
             self.meter.read_usage(now, &self.run);
         }
         Ok(happened)
+    }
+
+    /// Ends pods that were never admitted and are evicted; those without a grace at once.
+    fn evict_unadmitted(&mut self, pods: &[PodId], at: Time) {
+        for pod in pods {
+            // A pod of the snapshot has no entry.
+            if self.unmanaged.owner(pod).is_none() {
+                self.run.apply(Event::PodRemoved(pod.clone()));
+            }
+            self.unmanaged.evict(&mut self.run, pod);
+        }
+        self.unmanaged.end_due(&mut self.run, &mut |id, change| self.recorder.changed(id, at, change));
     }
 
     /// Updates the pods of groups that have started or ended.
@@ -222,6 +237,10 @@ impl Simulation {
                 let standing = self.standing(&id);
                 let effects = self.cluster.apply(object, submitted, &standing)?;
                 self.handle(effects, Some(object));
+                if object.kind == Kind::Namespace {
+                    let team = self.cluster.team_of(&object.name);
+                    self.unmanaged.set_team(&mut self.run, &object.name, team.as_ref());
+                }
                 if let Some(running) = &object.running_on {
                     self.place(object, &id, running, submitted)?;
                 }
@@ -427,6 +446,30 @@ impl Simulation {
             warnings: self.cluster.warnings(),
             accelerators,
         }
+    }
+}
+
+/// Takes note of what happens in an instant.
+struct Notes<'a> {
+    recorder: &'a mut Recorder,
+    unmanaged: &'a UnmanagedWorkloads,
+    /// The pods that were never admitted and are evicted.
+    evicted: Vec<PodId>,
+}
+
+impl Notes<'_> {
+    fn take(&mut self, time: Time, happening: &Happening, happened: &mut bool) {
+        *happened = true;
+        let Some(pod) = happening.workload().unadmitted_pod() else {
+            return self.recorder.note(time, happening);
+        };
+        // The row is that of the object.
+        let mut happening = happening.clone();
+        if let (Happening::Evicted { id, .. }, Some(owner)) = (&mut happening, self.unmanaged.owner(&pod)) {
+            *id = owner.clone();
+        }
+        self.recorder.note(time, &happening);
+        self.evicted.push(pod);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Unmanaged workloads: Jobs and pods of unlabelled namespaces, and pods that name their node.
 //!
 //! Each pod starts on the first node by name that admits it and has capacity. The engine sees these pods as usage of
-//! their nodes.
+//! their nodes, and those of a namespace that has joined a team as adopted pods of that team.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,6 +10,9 @@ use crate::engine::replay::{Left, Life, Run};
 use crate::engine::types::{
     Event, Name, Pod, PodId, PodShape, Profile, Replacement, Time, Unadmitted, WorkloadId,
 };
+
+/// The end of the identity of a pod.
+const POD: &str = " (Pod)";
 
 /// A Job or pod that Sluice does not manage.
 #[derive(Clone, Debug)]
@@ -32,19 +35,67 @@ pub struct UnmanagedWorkload {
     pub bound: Option<Name>,
     /// The team of its namespace, which is charged for its pods without an admission.
     pub team: Option<Name>,
+    /// When its namespace has joined the team, if that was after its creation.
+    pub joined: Option<Time>,
 }
 
 /// An unmanaged workload with its running pods by node.
 #[derive(Debug)]
 struct Entry {
     workload: UnmanagedWorkload,
-    pods: BTreeMap<PodId, Name>,
+    pods: BTreeMap<PodId, Place>,
     created: u32,
     succeeded: u32,
     deleted: bool,
 }
 
+/// Where a pod runs, and since when.
+#[derive(Clone, Debug)]
+struct Place {
+    node: Name,
+    since: Time,
+    /// Whether it was evicted and is ending.
+    ending: bool,
+}
+
 impl Entry {
+    /// Whether no controller replaces its pod.
+    fn is_pod(&self) -> bool {
+        self.workload.id.0.ends_with(POD)
+    }
+
+    /// What the team of its namespace is charged for a pod (law 15). The Job controller makes pods without a gate; a pod of a
+    /// team that names its node is a static pod, since a policy refuses every other.
+    fn charge(&self, place: &Place) -> Option<Box<Unadmitted>> {
+        let UnmanagedWorkload { id, team, joined, bound, .. } = &self.workload;
+        let (namespace, name) = id.0.split_once('/').unwrap_or(("", &*id.0));
+        let held = self.is_pod() && bound.is_none();
+        team.clone().map(|team| {
+            Box::new(Unadmitted {
+                team,
+                namespace: namespace.into(),
+                name: name.trim_end_matches(POD).into(),
+                created: place.since,
+                owner: None,
+                replacement: if held { Replacement::Held } else { Replacement::AtOnce },
+                adopted: joined.is_some_and(|joined| place.since <= joined),
+                ending: place.ending,
+            })
+        })
+    }
+
+    /// A pod as the engine sees it.
+    fn pod(&self, id: &PodId, place: &Place) -> Pod {
+        Pod {
+            id: id.clone(),
+            workload: None,
+            node: Some(place.node.clone()),
+            requests: self.workload.shape.requests.clone(),
+            profile: Some(Arc::clone(&self.workload.profile)),
+            unadmitted: self.charge(place),
+        }
+    }
+
     /// Number of pods still to start.
     fn needed(&self) -> u32 {
         if self.workload.held || self.deleted {
@@ -93,7 +144,9 @@ impl UnmanagedWorkloads {
             succeeded: 0,
             deleted: false,
         });
-        entry.workload = workload;
+        // A manifest that is applied again changes nothing of its membership.
+        let joined = entry.workload.joined;
+        entry.workload = UnmanagedWorkload { joined, ..workload };
         for (node, pods) in nodes {
             for _ in 0..*pods {
                 self.start(run, &id, node.as_str().into());
@@ -159,17 +212,52 @@ impl UnmanagedWorkloads {
         }
     }
 
+    /// Charges the pods of a namespace that has joined a team, left it or moved to another one (law 15).
+    pub fn set_team(&mut self, run: &mut Run, namespace: &str, team: Option<&Name>) {
+        let inside = |id: &WorkloadId| id.0.split_once('/').is_some_and(|(other, _)| other == namespace);
+        for (_, entry) in self.entries.iter_mut().filter(|(id, _)| inside(id)) {
+            if entry.workload.team.as_ref() == team {
+                continue;
+            }
+            entry.workload.team = team.cloned();
+            entry.workload.joined = team.map(|_| run.now());
+            for (id, place) in &entry.pods {
+                run.apply(Event::PodApplied(entry.pod(id, place)));
+            }
+        }
+    }
+
+    /// The workload of a pod.
+    #[must_use]
+    pub fn owner(&self, pod: &PodId) -> Option<&WorkloadId> {
+        let (id, _) = pod.0.rsplit_once('/')?;
+        self.entries.get_key_value(&WorkloadId(id.into())).map(|(id, _)| id)
+    }
+
+    /// Ends an evicted pod after its grace. No controller replaces it: the pods of Jobs are not evicted.
+    pub fn evict(&mut self, run: &mut Run, pod: &PodId) {
+        let Some(id) = self.owner(pod).cloned() else { return };
+        self.delete(run.now(), &id);
+        let Some(entry) = self.entries.get_mut(&id) else { return };
+        if let Some(place) = entry.pods.get_mut(pod) {
+            place.ending = true;
+        }
+        if let Some(place) = entry.pods.get(pod) {
+            run.apply(Event::PodApplied(entry.pod(pod, place)));
+        }
+    }
+
     /// Removes a lost node's pods; Jobs replace theirs.
     pub fn lose_node(&mut self, node: &str, on: &mut dyn FnMut(&WorkloadId, Change)) {
-        let there = |entry: &Entry| entry.pods.values().any(|other| &**other == node);
+        let there = |entry: &Entry| entry.pods.values().any(|place| &*place.node == node);
         let ids: Vec<WorkloadId> =
             self.entries.iter().filter(|(_, entry)| there(entry)).map(|(id, _)| id.clone()).collect();
         for id in ids {
             let Some(entry) = self.entries.get_mut(&id) else { continue };
-            entry.pods.retain(|_, other| &**other != node);
+            entry.pods.retain(|_, place| &*place.node != node);
             let left: Vec<PodId> = entry.pods.keys().cloned().collect();
             self.ends.retain(|_, (other, pod)| *other != id || left.contains(pod));
-            let is_pod = id.0.ends_with(" (Pod)");
+            let is_pod = entry.is_pod();
             if is_pod || entry.deleted {
                 self.entries.remove(&id);
                 if is_pod {
@@ -197,8 +285,8 @@ impl UnmanagedWorkloads {
             let Some(entry) = self.entries.get(&id) else { continue };
             if entry.created > before {
                 let mut nodes: BTreeMap<String, u32> = BTreeMap::new();
-                for node in entry.pods.values() {
-                    *nodes.entry(node.to_string()).or_default() += 1;
+                for place in entry.pods.values() {
+                    *nodes.entry(place.node.to_string()).or_default() += 1;
                 }
                 on(&id, Change::Runs(nodes));
             }
@@ -217,30 +305,14 @@ impl UnmanagedWorkloads {
     fn start_until(&mut self, run: &mut Run, id: &WorkloadId, node: Name, end: Option<Time>) {
         let Some(entry) = self.entries.get_mut(id) else { return };
         let pod = PodId(format!("{id}/{}", entry.created).into());
+        let place = Place { node, since: run.now(), ending: false };
         entry.created += 1;
-        entry.pods.insert(pod.clone(), node.clone());
         if let Some(end) = end {
             self.timers += 1;
             self.ends.insert((end, self.timers), (id.clone(), pod.clone()));
         }
-        let requests = entry.workload.shape.requests.clone();
-        let profile = Some(Arc::clone(&entry.workload.profile));
-        // A pod of a team that names its node is a static pod: a policy refuses every other.
-        let name = id.0.split_once('/').map_or(&*id.0, |(_, name)| name);
-        let unadmitted = entry.workload.team.clone().map(|team| {
-            Box::new(Unadmitted {
-                team,
-                namespace: id.0.split('/').next().unwrap_or_default().into(),
-                name: name.trim_end_matches(" (Pod)").into(),
-                created: run.now(),
-                owner: None,
-                replacement: Replacement::AtOnce,
-                adopted: false,
-                ending: false,
-            })
-        });
-        let pod = Pod { id: pod, workload: None, node: Some(node), requests, profile, unadmitted };
-        run.apply(Event::PodApplied(pod));
+        run.apply(Event::PodApplied(entry.pod(&pod, &place)));
+        entry.pods.insert(pod, place);
     }
 
     /// Whether a workload runs; `None` for an unknown identity.

@@ -46,5 +46,5 @@ pub fn unmanaged(
     let (pods, completions, held) = numbers;
     let bound = spec.node_name.as_deref().filter(|_| object.kind == Kind::Pod).map(Name::from);
     let (life, team) = (life(object), mirror.team_of(&namespace));
-    Ok(UnmanagedWorkload { id, shape, profile, pods, completions, life, held, bound, team })
+    Ok(UnmanagedWorkload { id, shape, profile, pods, completions, life, held, bound, team, joined: None })
 }

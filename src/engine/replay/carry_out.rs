@@ -54,12 +54,14 @@ impl Run {
         }
     }
 
-    /// Ends a pod that was never admitted. Its grace is not known here, so it is gone at once.
+    /// Ends a pod that was never admitted, unless the caller does.
     fn end_unadmitted(&mut self, id: WorkloadId, pod: PodId, action: Action) {
         let Action::Evict { preemptor, reason, message, .. } = action else { return };
         let admitted = self.engine.scheduler.state.get(&id).and_then(|info| info.phase.admission());
         let ran = admitted.map_or(Duration::ZERO, |admission| self.now.since(admission.at));
-        self.apply(Event::PodRemoved(pod));
+        if !self.strays {
+            self.apply(Event::PodRemoved(pod));
+        }
         self.note(Happening::Evicted { id, preemptor, reason, ran, lost: Duration::ZERO, message });
     }
 

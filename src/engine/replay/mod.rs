@@ -87,6 +87,8 @@ pub struct Run {
     began: Time,
     /// Whether decisions by age are put off, see [`Run::with_rough_ages`].
     rough_ages: bool,
+    /// Whether the caller ends pods that were never admitted, see [`Run::with_strays`].
+    strays: bool,
     /// Decisions that are carried out once the engine has nothing more to decide at present.
     decided: Vec<Action>,
     /// Changes that have not been reported yet.
@@ -135,6 +137,7 @@ impl Run {
             grain: 1,
             began: now,
             rough_ages: false,
+            strays: false,
             decided: Vec::new(),
             told: Vec::new(),
         }
@@ -154,6 +157,14 @@ impl Run {
     #[must_use]
     pub fn with_rough_ages(mut self) -> Self {
         self.rough_ages = true;
+        self
+    }
+
+    /// Leaves it to the caller to end pods that were never admitted and are evicted. Their grace is not known here: without the
+    /// caller they are gone at once.
+    #[must_use]
+    pub fn with_strays(mut self, strays: bool) -> Self {
+        self.strays = strays;
         self
     }
 

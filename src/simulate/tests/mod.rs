@@ -1,3 +1,4 @@
+mod adopted;
 mod devices;
 mod refused;
 
