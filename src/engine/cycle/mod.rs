@@ -11,6 +11,7 @@ pub mod events;
 pub mod evict;
 pub mod excess;
 pub mod grow;
+pub mod kept;
 pub mod limits;
 pub mod misplaced;
 pub mod next_owner;

@@ -22,7 +22,8 @@ pub fn why_not(state: &ClusterState, id: &WorkloadId) -> Option<Verdict> {
     let waiting = WaitingWorkload::of(state, id)?;
     let names = pool_names(info);
     let verdicts = names.iter().filter_map(|name| find_pool(state, name)).map(|pool| {
-        if let (_, Some(verdict)) = funded(state, waiting.in_pool(state, pool), pool) {
+        let (waiting, unfunded) = funded(state, waiting.in_pool(state, pool), pool);
+        if let Some(verdict) = unfunded {
             return verdict;
         }
         let nodes = placement::eligible(state, &waiting.request(pool));
@@ -46,8 +47,8 @@ pub fn funded<'a>(
     waiting.to_mut().unfunded = may_borrow;
     let verdict = never_fits(state, &waiting, pool).unwrap_or_else(|| {
         let spent = explain::budget_spent(state, &waiting, pool, at, may_borrow);
-        match explain::above_limit(state, &waiting, pool) {
-            Some(never) => Verdict { message: format!("{never} {}", spent.message), ..spent },
+        match never_by_quota(state, &waiting, pool) {
+            Some(never) => Verdict { message: format!("{} {}", never.message, spent.message), ..spent },
             None => spent,
         }
     });
@@ -96,7 +97,33 @@ pub fn barred(state: &ClusterState, info: &WorkloadInfo) -> Option<Verdict> {
         Err(reason) => return Some(explain::unknown(info, reason)),
     };
     let over = state.quotas.over_queue_limit(info.team, queue, &info.least_total(), &state.resources);
-    over.map(|index| explain::queue_limit(state, info, queue, index))
+    over.map(|index| {
+        // A full queue has room again one day; what never holds the workload has not.
+        let never = explain::above_queue_limit(state, info, queue).or_else(|| never_anywhere(state, info));
+        never.unwrap_or_else(|| explain::queue_limit(state, info, queue, index))
+    })
+}
+
+/// Why a workload can never start in any of its pools, as quotas stand.
+fn never_anywhere(state: &ClusterState, info: &WorkloadInfo) -> Option<Verdict> {
+    let waiting = WaitingWorkload::of(state, &info.workload.id)?;
+    let names = pool_names(info);
+    let pools = names.iter().filter_map(|name| find_pool(state, name));
+    let never: Option<Vec<Verdict>> =
+        pools.map(|pool| never_by_quota(state, &waiting.in_pool(state, pool), pool)).collect();
+    never?.into_iter().next()
+}
+
+/// Why a workload can never start in a pool as limits, guarantees and lending stand, whatever of them is in use.
+#[must_use]
+pub fn never_by_quota(state: &ClusterState, waiting: &WaitingWorkload, pool: PoolId) -> Option<Verdict> {
+    let limit =
+        || explain::above_limit(state, waiting, pool).map(|never| explain::pending(Reason::TeamLimit, never));
+    if waiting.preemptible {
+        explain::never_lent(state, waiting, pool).or_else(limit)
+    } else {
+        limit().or_else(|| explain::never_guaranteed(state, waiting, pool))
+    }
 }
 
 /// Why a workload cannot start in one of its pools.
@@ -105,9 +132,7 @@ pub fn in_pool(state: &ClusterState, waiting: &WaitingWorkload, pool: PoolId, no
         return verdict;
     }
     // Said although something else may be in its way at present: that will go, and this will not.
-    if waiting.preemptible
-        && let Some(never) = explain::never_lent(state, waiting, pool)
-    {
+    if let Some(never) = never_by_quota(state, waiting, pool) {
         return never;
     }
     let over = state.quotas.over_limit(pool, waiting.team, &waiting.total, &Hypothetical::new(), false);

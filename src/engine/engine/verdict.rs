@@ -1,6 +1,6 @@
 //! The state of each workload and its reason, as reported to users.
 
-use crate::cycle::{refusal, reserve};
+use crate::cycle::{kept, refusal, reserve};
 use crate::explain;
 use crate::scheduler::Scheduler;
 use crate::scheduler::nominations::Nomination;
@@ -217,9 +217,16 @@ fn waits_in_queue(scheduler: &Scheduler, id: &WorkloadId) -> Option<Verdict> {
     {
         return Some(verdict);
     }
+    let info = scheduler.state.get(id)?;
     match scheduler.queue.pending.refusal(class) {
-        Some((verdict, true)) => Some(verdict.clone()),
-        Some((_, false)) => refusal::why_not(&scheduler.state, id),
+        // What is kept for preemptors changes while a refusal stands.
+        Some((verdict, true)) => match kept::preemptors(scheduler, info, verdict.reason)[..] {
+            [] => Some(verdict.clone()),
+            _ => refusal::why_not(&scheduler.state, id).map(|now| kept::named(scheduler, info, now)),
+        },
+        Some((_, false)) => {
+            refusal::why_not(&scheduler.state, id).map(|now| kept::named(scheduler, info, now))
+        }
         None => Some(under_way(scheduler).unwrap_or_else(|| {
             explain::pending(Reason::NotYetConsidered, "Has not been considered yet.".to_owned())
         })),

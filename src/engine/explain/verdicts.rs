@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::explain::names::{amounts, amounts_of, label, named, quantity, unit, usage};
+use crate::explain::names::{amounts, label, named, quantity, unit, usage};
+use crate::placement::Placement;
 use crate::placement::waiting::WaitingWorkload;
-use crate::placement::{self, Capacity, Closed, Constraint, Obstacle, Placement, Request};
 use crate::prediction::timeline::Slot;
 use crate::scheduler::reservations::{Level, QuotaStart, Reservation};
 use crate::state::cluster::ClusterState;
@@ -12,10 +12,10 @@ use crate::state::freed::Freed;
 use crate::state::quotas::Hypothetical;
 use crate::state::rules;
 use crate::state::workload::WorkloadInfo;
-use crate::types::amount::{Amount, ResourceList};
+use crate::types::amount::Amount;
 use crate::types::ids::{NodeId, PoolId, TeamId};
-use crate::types::vector::{SLOTS, Vector};
-use crate::types::{FailReason, Name, Queue, Reason, State, Verdict, WorkloadId, span, span_at_most};
+use crate::types::vector::Vector;
+use crate::types::{FailReason, Name, Queue, Reason, State, Time, Verdict, WorkloadId, span, span_at_most};
 
 pub fn pending(reason: Reason, message: String) -> Verdict {
     Verdict { state: State::Pending, reason, message }
@@ -59,11 +59,17 @@ pub fn quota_kept(
 /// When the owner of a reservation is expected to start, as a clause.
 fn starts(reservation: &Reservation) -> String {
     match reservation.start() {
-        Some(at) => {
-            format!("is expected to start within {}", span_at_most(at.since(reservation.decided)))
-        }
+        Some(at) => by(reservation, at),
         None => "waits until enough workloads have ended; nothing tells when".to_owned(),
     }
+}
+
+/// When the owner of a reservation is expected to start: as a length of its wait, which stays true while a verdict stands.
+fn by(reservation: &Reservation, at: Time) -> String {
+    format!(
+        "is expected to start by the time it has waited {}",
+        span_at_most(at.since(reservation.waits_since))
+    )
 }
 
 /// What a reservation without nodes keeps, or waits for where it lacks no quota.
@@ -92,15 +98,13 @@ pub fn nodes_reserved(state: &ClusterState, slot: &Slot) -> String {
 }
 
 /// What is said of nodes that come free at an unknown time.
-const UNTOLD: &str = "no time limit tells when the workloads there end";
+const UNTOLD: &str = "no time limit tells when enough workloads have ended";
 
 /// The nodes of a reservation, and when its owner is expected to start; for other workloads.
 fn expected(state: &ClusterState, reservation: &Reservation, slot: &Slot) -> String {
     let nodes = node_names(state, slot.placement.keys());
     match slot.at {
-        Some(at) => {
-            format!("{nodes} and is expected to start within {}", span_at_most(at.since(reservation.decided)))
-        }
+        Some(at) => format!("{nodes} and {}", by(reservation, at)),
         None => format!("{nodes}; {UNTOLD}"),
     }
 }
@@ -135,25 +139,37 @@ pub fn no_pool(pools: &[Name]) -> Verdict {
     pending(Reason::NoNodeFits, format!("Can never start: no node is in pool {}.", pools.join(", ")))
 }
 
-/// The queue of a workload is at its limit of a resource, or the workload alone needs more than a limit of the queue.
+/// The limit of a queue of a resource.
+fn limit_of(state: &ClusterState, queue: &Queue, index: usize) -> Option<i64> {
+    queue.limit.get(state.resources.name(index)).map(|limit| limit.as_milli())
+}
+
+/// A workload alone needs more than a limit of its queue; `None` where it does not, or may start at a smaller size.
+pub fn above_queue_limit(state: &ClusterState, info: &WorkloadInfo, queue: &Queue) -> Option<Verdict> {
+    if rules::may_shrink(state, info) {
+        return None;
+    }
+    let (index, need, limit) = info.least_total().nonzero().find_map(|(index, need)| {
+        let limit = limit_of(state, queue, index).filter(|limit| need > *limit)?;
+        Some((index, need, limit))
+    })?;
+    let (need, limit) = (named(state, index, need), named(state, index, limit));
+    let message = format!(
+        "Can never start as the limit stands: it needs {need}, and queue {} has a limit of {limit}.",
+        queue.name
+    );
+    Some(pending(Reason::QueueLimit, message))
+}
+
+/// The queue of a workload is at its limit of a resource.
 pub fn queue_limit(state: &ClusterState, info: &WorkloadInfo, queue: &Queue, index: usize) -> Verdict {
-    let (total, name) = (info.least_total(), &queue.name);
-    let limit = |index: usize| queue.limit.get(state.resources.name(index)).map(|limit| limit.as_milli());
-    let alone = total.nonzero().find_map(|(index, need)| {
-        let limit = limit(index).filter(|limit| need > *limit)?;
-        Some((named(state, index, need), named(state, index, limit)))
-    });
-    let message = match alone.filter(|_| !rules::may_shrink(state, info)) {
-        Some((need, limit)) => format!(
-            "Can never start as the limit stands: it needs {need}, and queue {name} has a limit of {limit}."
-        ),
-        None => format!(
-            "Needs {}; queue {name} uses {} of its limit of {}.",
-            named(state, index, total.get(index)),
-            quantity(state, index, state.quotas.used_of_queue(info.team, name, index)),
-            named(state, index, limit(index).unwrap_or(0)),
-        ),
-    };
+    let message = format!(
+        "Needs {}; queue {} uses {} of its limit of {}.",
+        named(state, index, info.least_total().get(index)),
+        queue.name,
+        quantity(state, index, state.quotas.used_of_queue(info.team, &queue.name, index)),
+        named(state, index, limit_of(state, queue, index).unwrap_or(0)),
+    );
     pending(Reason::QueueLimit, message)
 }
 
@@ -177,8 +193,12 @@ pub fn team_limit(
     let message = above_limit(state, waiting, pool).unwrap_or_else(|| {
         let quota = state.quotas.quota_usage(pool, at);
         let limit = quota.limit.get(&index).copied().unwrap_or(0);
+        let kept = match quota.incoming(index) {
+            0 => String::new(),
+            kept => format!(", and {} of it are kept for preemptors", named(state, index, kept)),
+        };
         format!(
-            "Needs {}; team {} uses {} of its limit of {} in pool {}.",
+            "Needs {}; team {} uses {} of its limit of {} in pool {}{kept}.",
             named(state, index, waiting.total.get(index)),
             state.quotas.team(at).name,
             quantity(state, index, quota.held.get(index)),
@@ -209,21 +229,49 @@ pub fn above_limit(state: &ClusterState, waiting: &WaitingWorkload, pool: PoolId
     ))
 }
 
+/// The first level and resource of a guarantee that does not hold a workload that is not preemptible, beside other such work or
+/// alone, with the guaranteed amount.
+fn too_small(
+    state: &ClusterState,
+    waiting: &WaitingWorkload,
+    pool: PoolId,
+    beside: bool,
+) -> Option<(TeamId, usize, i64)> {
+    state.quotas.team(waiting.team).path.iter().find_map(|at| {
+        let quota = state.quotas.quota_usage(pool, *at);
+        let (index, guaranteed) = quota.governed().find(|(index, guaranteed)| {
+            let (more, used) = (waiting.total.get(*index), if beside { quota.fixed(*index) } else { 0 });
+            more > 0 && used.saturating_add(more) > *guaranteed
+        })?;
+        Some((*at, index, guaranteed))
+    })
+}
+
+/// A workload that is not preemptible alone needs more than a guarantee on its path; `None` where it does not, or where its team
+/// has no guarantee of what it needs.
+pub fn never_guaranteed(state: &ClusterState, waiting: &WaitingWorkload, pool: PoolId) -> Option<Verdict> {
+    let is_covered = state.quotas.quota_usage(pool, waiting.team).covers_any(&waiting.total);
+    if waiting.preemptible || !is_covered {
+        return None;
+    }
+    let (at, index, guaranteed) = too_small(state, waiting, pool, false)?;
+    let message = format!(
+        "Can never start in pool {} as the guarantee stands: it is not preemptible and needs {}, and team {} is guaranteed {}.",
+        state.quotas.pool_name(pool),
+        named(state, index, waiting.total.get(index)),
+        state.quotas.team(at).name,
+        named(state, index, guaranteed),
+    );
+    Some(pending(Reason::NotPreemptibleOverGuarantee, message))
+}
+
 /// A workload that is not preemptible does not fit a guarantee on its path. The sentence names the first level and resource
 /// that do not hold it.
 pub fn must_fit_guarantee(state: &ClusterState, waiting: &WaitingWorkload, pool: PoolId) -> Verdict {
+    if let Some(never) = never_guaranteed(state, waiting, pool) {
+        return never;
+    }
     let (team, total, pool_name) = (waiting.team, &waiting.total, state.quotas.pool_name(pool));
-    // The first level that does not hold it, beside other work that is never preempted or alone.
-    let first = |beside: bool| {
-        state.quotas.team(team).path.iter().find_map(|at| {
-            let quota = state.quotas.quota_usage(pool, *at);
-            let (index, guaranteed) = quota.governed().find(|(index, guaranteed)| {
-                let (more, used) = (total.get(*index), if beside { quota.fixed(*index) } else { 0 });
-                more > 0 && used.saturating_add(more) > *guaranteed
-            })?;
-            Some((*at, index, guaranteed))
-        })
-    };
     let is_covered = state.quotas.quota_usage(pool, team).covers_any(total);
     let needs = amounts(state, total);
     let message = if !is_covered {
@@ -231,15 +279,7 @@ pub fn must_fit_guarantee(state: &ClusterState, waiting: &WaitingWorkload, pool:
             "Not preemptible, so its {needs} must fit the guarantee beside the team's other work that is not. {}",
             usage(state, team, pool, total),
         )
-    } else if let Some((at, index, guaranteed)) = first(false) {
-        format!(
-            "Can never start in pool {pool_name} as the guarantee stands: it is not preemptible and needs {}, and team {} is \
-             guaranteed {}.",
-            named(state, index, total.get(index)),
-            state.quotas.team(at).name,
-            named(state, index, guaranteed),
-        )
-    } else if let Some((at, index, guaranteed)) = first(true) {
+    } else if let Some((at, index, guaranteed)) = too_small(state, waiting, pool, true) {
         format!(
             "Not preemptible, so its {needs} must fit the guarantee beside other work that is not. Team {} uses {} of {} \
              guaranteed {} for such work in pool {pool_name}.",
@@ -306,148 +346,6 @@ fn borrowed(state: &ClusterState, team: TeamId, pool: PoolId, total: &Vector) ->
         borrowed.set(index, most.unwrap_or(0));
     }
     borrowed
-}
-
-/// The most resources that a sentence names.
-const FEW: usize = 3;
-
-/// A pod requests a resource that no node of any pool offers.
-pub fn unoffered(state: &ClusterState, requests: &ResourceList) -> Verdict {
-    let unknown = || requests.keys().filter(|name| state.resources.find(name).is_none());
-    let named: Vec<&str> = unknown().take(FEW).map(|name| &**name).collect();
-    let more = match unknown().count() - named.len() {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    pending(Reason::NoNodeFits, format!("Can never start: no node offers {}{more}.", named.join(", ")))
-}
-
-/// The open nodes of a pool could not hold the pods of a workload even if they were empty; `None` if they could.
-pub fn no_node(state: &ClusterState, nodes: &[NodeId], request: &Request<'_>) -> Option<Verdict> {
-    let (pool, pods) = (state.quotas.pool_name(request.pool), request.pods);
-    let most = placement::most(state, nodes, request, Capacity::Empty);
-    if most >= pods {
-        return None;
-    }
-    let closed = placement::closed(state, nodes, request);
-    let obstacle = placement::obstacle(state, nodes, request, Capacity::Empty);
-    let (reason, beginning, open) = match (closed, &obstacle) {
-        (Closed::TakeNone, _) | (Closed::TooFew, None) => {
-            (Reason::NoNodeFits, "Can never start".to_owned(), "")
-        }
-        (Closed::Enough, None) => {
-            let beginning = format!("Cannot start before closed nodes of pool {pool} are open again");
-            (Reason::NodesClosed, beginning, "open ")
-        }
-        // Whether more nodes satisfy a constraint between pods only a search on them could tell.
-        (_, Some(_)) => (Reason::NodesClosed, "Cannot start on the open nodes".to_owned(), "open "),
-    };
-    let has = |node: &NodeId, label: &Name| {
-        state.nodes.get(*node).node.as_ref().is_some_and(|node| node.labels.contains_key(label))
-    };
-    let message = if nodes.is_empty() && closed == Closed::Enough {
-        format!("{beginning}: no open node matches its node selector, affinity and tolerations.")
-    } else if nodes.is_empty() {
-        format!("No open node of pool {pool} matches its node selector, affinity and tolerations.")
-    } else if let Some(obstacle) = &obstacle {
-        format!("{beginning}: in pool {pool} {}.", in_the_way(obstacle, pods))
-    } else if most == 0 && placement::most(state, nodes, &request.anywhere(), Capacity::Empty) == 0 {
-        let needs = amounts(state, request.need);
-        let nodes = match nodes.len() {
-            1 => format!("the matching {open}node"),
-            several => format!("any of the {several} matching {open}nodes"),
-        };
-        format!("{beginning}: a pod needs {needs}, more than {nodes} of pool {pool} has.")
-    } else if let Some(label) = &request.topology.required {
-        if most == 0 && !nodes.iter().any(|node| has(node, label)) {
-            format!("{beginning}: no matching {open}node of pool {pool} has the label {label}.")
-        } else {
-            format!(
-                "{beginning}: the matching {open}nodes of pool {pool} with one value of {label} hold at most \
-                 {most} of its {pods} pods."
-            )
-        }
-    } else {
-        format!(
-            "{beginning}: the matching {open}nodes of pool {pool} hold at most {most} of its {pods} pods."
-        )
-    };
-    Some(pending(reason, message))
-}
-
-/// The nodes have no capacity for a workload now.
-pub fn no_room(state: &ClusterState, nodes: &[NodeId], request: &Request<'_>) -> Verdict {
-    let (need, pods) = (request.need, request.pods);
-    let all = state.nodes.free_in(request.pool).filter(|(_, count)| *count == nodes.len());
-    let free = all.map_or_else(|| free_on(state, nodes), |(free, _)| free.clone());
-    let pool = state.quotas.pool_name(request.pool);
-    let total = Vector::default().plus(need, i64::from(pods));
-    let (needs, free_ones) = (amounts(state, &total), amounts_of(state, &free, &total));
-    let at_most_one = free_ones.starts_with("1 ") || free_ones.starts_with("0.");
-    let is_one = free_ones == "nothing" || at_most_one && !free_ones.contains(", ");
-    let is_free = format!("{free_ones} {} free", if is_one { "is" } else { "are" });
-    if let Some(obstacle) = placement::obstacle(state, nodes, request, Capacity::Now) {
-        let message =
-            format!("Needs {needs}; {is_free} in pool {pool}, but {}.", in_the_way(&obstacle, pods));
-        return pending(Reason::Constrained, message);
-    }
-    if placement::most(state, nodes, request, Capacity::Unheld) >= pods {
-        let message = format!("Needs {needs}; the free capacity of pool {pool} is nominated to preemptors.");
-        return pending(Reason::RoomHeld, message);
-    }
-    if free.fits(&total) >= 1 {
-        let now = placement::most(state, nodes, request, Capacity::Now);
-        let within = match &request.topology.required {
-            Some(label) => format!(" within one value of {label}"),
-            None => String::new(),
-        };
-        let message = format!(
-            "Needs {needs}; {is_free} in pool {pool} but fragmented: {now} of {pods} pods fit{within}."
-        );
-        return pending(Reason::Fragmented, message);
-    }
-    let mut without_slots = total.clone();
-    without_slots.set(SLOTS, 0);
-    let message = if free.fits(&without_slots) >= 1 {
-        let nodes = match without_slots.nonzero().next() {
-            Some(_) => format!("Needs {needs}; {is_free} in pool {pool}, but its nodes"),
-            None => format!("The nodes of pool {pool}"),
-        };
-        let slots = match free.get(SLOTS) / 1_000 {
-            0 => "run as many pods as they allow".to_owned(),
-            slots => format!("allow only {slots} more of its {pods} pods"),
-        };
-        format!("{nodes} {slots}, and no workload may be preempted for it.")
-    } else {
-        format!("Needs {needs}; {is_free} in pool {pool}, and no workload may be preempted for it.")
-    };
-    pending(Reason::NoRoom, message)
-}
-
-/// The constraint between pods that keeps a workload from nodes, as a clause.
-fn in_the_way(obstacle: &Obstacle, pods: u32) -> String {
-    let Obstacle { constraint, key, left, of, most } = obstacle;
-    let name = match constraint {
-        Constraint::AboutToStart => {
-            return "its pods would be in the way of the affinity or spread of a workload that is about to start".into();
-        }
-        Constraint::AntiAffinity => "its anti-affinity",
-        Constraint::AntiAffinityOfOthers => "the anti-affinity of other pods",
-        Constraint::Affinity => "its affinity to pods",
-        Constraint::Spread => "its spread",
-    };
-    format!("{name} by {key} leaves {left} of {of} nodes, for {most} of its {pods} pods")
-}
-
-/// The free amounts on these nodes.
-fn free_on(state: &ClusterState, nodes: &[NodeId]) -> Vector {
-    let mut sum = Vector::default();
-    for node in nodes {
-        for (index, milli) in state.nodes.get(*node).now().amounts().entries() {
-            sum.set(index, sum.get(index).saturating_add(milli.max(0)));
-        }
-    }
-    sum
 }
 
 /// Why a workload starts.

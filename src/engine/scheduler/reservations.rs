@@ -23,6 +23,8 @@ pub struct Reservation {
     pub need: Vector,
     /// The number of pods the owner must have.
     pub pods: u32,
+    /// Since when the owner waits.
+    pub waits_since: Time,
     /// The time from which nodes are reserved even if the owner's start cannot be predicted.
     pub due: Time,
     /// The reserved capacity, or why there is none.

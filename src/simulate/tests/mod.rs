@@ -1,6 +1,7 @@
 mod adopted;
 mod devices;
 mod refused;
+mod said;
 
 use super::*;
 use crate::scenario::Scenario;

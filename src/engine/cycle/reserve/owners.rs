@@ -164,13 +164,15 @@ pub fn note_refusal(
     let Some(best) = earliest_pool(scheduler, &scarce) else { return };
     let Some(info) = scheduler.state.get(&waiting.id) else { return };
     let reserve_after = scheduler.state.queue_of(info).map_or(Duration::ZERO, |queue| queue.reserve_after);
+    let waits_since = scheduler.deadlines.waits_since(info);
     let reservation = Reservation {
         owner: waiting.id.clone(),
         team: waiting.team,
         root: scheduler.state.quotas.root_of(waiting.team),
         need: waiting.need.clone(),
         pods: waiting.pods,
-        due: scheduler.deadlines.waits_since(info).after(reserve_after),
+        waits_since,
+        due: waits_since.after(reserve_after),
         capacity: ReservedCapacity::Waiting,
         quota: QuotaStart::Now,
         taken: false,

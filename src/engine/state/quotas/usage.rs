@@ -68,6 +68,12 @@ impl QuotaUsage {
         self.after(index, change, more).saturating_sub(self.oversize.get(index))
     }
 
+    /// What is nominated of a resource to workloads that do not run yet.
+    #[must_use]
+    pub fn incoming(&self, index: usize) -> i64 {
+        self.incoming.get(index)
+    }
+
     /// The usage once all terminating pods are gone, without workloads that do not run yet, after a hypothetical change:
     /// what the team could lose (law 3).
     #[must_use]
