@@ -173,7 +173,10 @@ fn convert_queue(path: &str, queue: &TeamQueue) -> Result<types::Queue, Problem>
         fair_share_window: match queue.fair_share_window.as_deref() {
             Some("Never") => types::FairShareWindow::Never,
             Some("Always") => types::FairShareWindow::Always,
-            _ => parse("fairShareWindow", &queue.fair_share_window)?
+            _ => parse("fairShareWindow", &queue.fair_share_window)
+                .map_err(|Problem { field, problem }| {
+                    Problem::new(field, format!("{problem}, and neither Never nor Always"))
+                })?
                 .map_or(fallback.fair_share_window, types::FairShareWindow::For),
         },
         reserve_after: parse("reserveAfter", &queue.reserve_after)?.unwrap_or(fallback.reserve_after),
@@ -373,7 +376,9 @@ mod tests {
         assert_eq!(window("Never"), Ok(types::FairShareWindow::Never));
         assert_eq!(window("Always"), Ok(types::FairShareWindow::Always));
         let problem = window("sometimes").expect_err("not a duration");
-        assert!(problem.contains("spec.queues[0].fairShareWindow"), "{problem}");
+        let said = "spec.queues[0].fairShareWindow: \"sometimes\" is not a duration such as 90s, 10m or 24h, and neither Never nor \
+                    Always";
+        assert!(problem.ends_with(said), "{problem}");
     }
 
     #[test]

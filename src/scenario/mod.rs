@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
+use serde_saphyr::{DuplicateKeyPolicy, Error as SyntaxError};
 
 pub use error::{Origin, ScenarioError};
 pub use schedule::{PREFIX, RunningOn};
@@ -444,16 +445,31 @@ pub(crate) fn read(file: &Path) -> Result<String, ScenarioError> {
 
 /// The documents of a file, without empty ones.
 pub(crate) fn documents(file: &Arc<str>, text: &str) -> Result<Vec<Value>, ScenarioError> {
-    // A scenario is the user's own file, so its size has no limit.
-    let options = serde_saphyr::options! { budget: None, strict_booleans: true, with_snippet: false };
-    serde_saphyr::from_multiple_with_options(text, options).map_err(|error| {
-        let line = error.location().map_or(1, |location| location.line());
-        let document = document_at(text, line);
-        ScenarioError::Syntax {
-            origin: Origin { file: Arc::clone(file), document, item: None, object: None },
-            message: error.to_string().lines().next().unwrap_or_default().to_owned(),
+    read_documents(text, DuplicateKeyPolicy::Error).map_err(|error| {
+        let location = error.location();
+        let document = document_at(text, location.map_or(1, |location| location.line()));
+        let mut origin = Origin { file: Arc::clone(file), document, item: None, object: None };
+        let SyntaxError::DuplicateMappingKey { key: Some(key), .. } = error.without_snippet() else {
+            let message = error.to_string().lines().next().unwrap_or_default().to_owned();
+            return ScenarioError::Syntax { origin, message };
+        };
+        let all = read_documents(text, DuplicateKeyPolicy::FirstWins).unwrap_or_default();
+        if let Some(object) = all.into_iter().nth(document - 1) {
+            // Its own faults do not matter here.
+            _ = Document::read(&mut origin, object);
         }
+        let place =
+            location.map(|at| format!("line {}, column {}", at.line(), at.column())).unwrap_or_default();
+        ScenarioError::Syntax { origin, message: format!("{place}: the key {key} is there twice") }
     })
+}
+
+fn read_documents(text: &str, duplicate_keys: DuplicateKeyPolicy) -> Result<Vec<Value>, SyntaxError> {
+    // A scenario is the user's own file, so its size has no limit.
+    let options = serde_saphyr::options! {
+        budget: None, strict_booleans: true, with_snippet: false, duplicate_keys: duplicate_keys,
+    };
+    serde_saphyr::from_multiple_with_options(text, options)
 }
 
 /// The number of the document with this line, not counting empty ones.

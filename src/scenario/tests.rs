@@ -148,7 +148,7 @@ fn errors_are_one_line_with_file_document_and_field() {
         ("# nothing\n---\n".to_owned(), "s.yaml: contains no object".to_owned()),
         ("- 1\n".to_owned(), "s.yaml: document 1: (document): is not an object".to_owned()),
         (format!("{TEAM}---\na: [1\n---\n{TEAM}"), "s.yaml: document 2: ".to_owned()),
-        (format!("{TEAM}kind: Team\n"), "s.yaml: document 1: duplicate mapping key: kind".to_owned()),
+        (format!("{TEAM}kind: Team\n"), "s.yaml: document 1 (Team a): line 5, column 1: the key kind is there twice".to_owned()),
     ] {
         let error = error(&text);
         assert!(error.starts_with(&expected), "expected {expected:?}, got {error:?}");
@@ -218,4 +218,22 @@ fn a_field_of_the_wrong_type_is_named() {
 fn a_missing_file_is_named() {
     let error = Scenario::load(&["no/such.yaml"]).expect_err("there is no such file");
     assert!(error.to_string().starts_with("no/such.yaml: "), "{error}");
+}
+
+#[test]
+fn a_key_that_is_there_twice_is_reported_with_object_and_line() {
+    let twice = |line: &str| job("{}").replace("metadata:", &format!("{line}metadata:"));
+    assert_eq!(
+        error(&format!("{TEAM}---\n{}", twice("spec:\n  parallelism: 1\n  parallelism: 2\n"))),
+        "s.yaml: document 2 (Job a/x): line 10, column 3: the key parallelism is there twice"
+    );
+    let annotations = "{simulate.sluice.dev/at: 1s, simulate.sluice.dev/at: 2s}";
+    let said = error(&format!("{TEAM}---\n{}", job(annotations)));
+    assert!(
+        said.starts_with("s.yaml: document 2 (Job a/x): line 8, column ")
+            && said.ends_with(": the key simulate.sluice.dev/at is there twice"),
+        "{said}"
+    );
+    let nameless = error("kind: Job\nkind: Job\n");
+    assert_eq!(nameless, "s.yaml: document 1 (Job): line 2, column 1: the key kind is there twice");
 }

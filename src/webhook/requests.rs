@@ -144,6 +144,22 @@ pub fn warnings(object: &Value) -> Vec<String> {
     warnings
 }
 
+/// Warnings about keys that only other kinds have.
+fn of_other_kinds(object: &Value) -> Vec<String> {
+    let of_pods = |place: &str, key: &str| {
+        let found = object["kind"] != "Pod" && object["metadata"][place][key].is_string();
+        let kind = place.trim_end_matches('s');
+        found.then(|| {
+            format!(
+                "sluice: {kind} {key} has no effect: it is for pods that no Job owns; the pods of one object start together \
+                 anyway"
+            )
+        })
+    };
+    let group = of_pods("labels", names::GROUP);
+    group.into_iter().chain(of_pods("annotations", names::GROUP_SIZE)).collect()
+}
+
 /// The same warnings about keys that an update adds.
 #[must_use]
 pub fn newly_without_effect(old: &Value, new: &Value) -> Vec<String> {
@@ -171,6 +187,7 @@ pub fn without_effect(object: &Value) -> Vec<String> {
             warnings.push(format!("sluice: {kind} {key} has no effect: {why}"));
         }
     }
+    warnings.extend(of_other_kinds(object));
     warnings
 }
 
@@ -268,5 +285,16 @@ mod tests {
         );
         assert!(known.is_empty(), "{known:?}");
         assert!(warnings(&json!({"kind": "Job"})).is_empty());
+    }
+
+    #[test]
+    fn a_key_of_pods_on_another_kind_is_warned_of() {
+        let group =
+            json!({"labels": {"sluice.dev/group": "g"}, "annotations": {"sluice.dev/group-size": "2"}});
+        let found = warnings(&json!({"kind": "Job", "metadata": group}));
+        let of = "has no effect: it is for pods that no Job owns";
+        assert!(found[0].starts_with(&format!("sluice: label sluice.dev/group {of}")), "{found:?}");
+        assert!(found[1].starts_with(&format!("sluice: annotation sluice.dev/group-size {of}")), "{found:?}");
+        assert!(warnings(&json!({"kind": "Pod", "metadata": group})).is_empty());
     }
 }
