@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::replay::life::Life;
-use crate::replay::timers::Key;
+use crate::replay::timers::{Due, Key, Timer, Timers};
 use crate::state::workload::{Phase, WorkloadInfo};
 use crate::types::amount::{Amount, ResourceList};
 use crate::types::{Admission, Name, Observed, PodId, Time, Workload};
@@ -134,6 +134,27 @@ impl Item {
         self.life = life;
         self.workload = Workload { state, submitted: self.workload.submitted, ..workload };
         self.want();
+    }
+
+    /// Lets its pods run as long as its time limit, if all of them run at once: the limit is one of the whole workload. Pods that
+    /// have run longer already end as before.
+    pub fn run_until(&mut self, limit: Duration, now: Time, timers: &mut Timers) {
+        if self.total > self.wish {
+            return;
+        }
+        self.life.run = Some(limit);
+        let id = &self.workload.id;
+        for (number, place) in self.pods.iter_mut().filter(|(_, place)| !place.going) {
+            let at = place.started.after(limit);
+            if at <= now {
+                continue;
+            }
+            if let Some(key) = place.timer.take() {
+                timers.drop_pod(key, *number);
+            }
+            let timer = Timer { id: id.clone(), due: Due::End, pods: vec![*number] };
+            place.timer = Some(timers.set(at, timer));
+        }
     }
 
     /// The requests of each of its pods.

@@ -38,6 +38,7 @@ use crate::engine::Engine;
 use crate::replay::busy::Busy;
 use crate::replay::item::Item;
 use crate::replay::timers::Timers;
+use crate::state::rules;
 use crate::state::workload::Phase;
 use crate::types::amount::ResourceList;
 use crate::types::{Action, BudgetUsed, Event, Name, Observed, PodId, Time, Workload, WorkloadId};
@@ -165,6 +166,18 @@ impl Run {
     #[must_use]
     pub fn with_strays(mut self, strays: bool) -> Self {
         self.strays = strays;
+        self
+    }
+
+    /// Lets every workload with a time limit run until it, as estimates have it.
+    #[must_use]
+    pub fn with_limits(mut self) -> Self {
+        let state = &self.engine.scheduler.state;
+        for (id, item) in &mut self.items {
+            if let Some(limit) = state.get(id).and_then(|info| rules::time_limit(state, info)) {
+                item.run_until(limit, self.now, &mut self.timers);
+            }
+        }
         self
     }
 

@@ -142,3 +142,17 @@ fn the_start_of_an_owner_is_said_by_its_wait_and_stays_true() {
         );
     }
 }
+
+#[test]
+fn expected_starts_of_two_workloads_do_not_contradict_each_other() {
+    let limit = |seconds: u64| format!("sluice.dev/time-limit: {seconds}s");
+    let parts = [
+        node("n0", 4, ""),
+        team("a", "quotas: [{guaranteed: {nvidia.com/gpu: 4}}]"),
+        job_of("a/r", 1, 3, &format!("{}, {}", limit(100), notes(&[("duration", "40s")])), ""),
+        job_of("a/big", 1, 4, &notes(&[("at", "5s"), ("duration", "10s")]), ""),
+        job_of("a/s", 1, 1, &format!("{}, {}", limit(200), notes(&[("at", "11s"), ("duration", "20s")])), ""),
+    ];
+    let start = |name: &str| row(&parts, 20, name).eta;
+    assert_eq!((start("big"), start("s")), (Some(Clock::seconds(100)), Some(Clock::seconds(110))));
+}
