@@ -9,6 +9,9 @@ use crate::state::workload::WorkloadInfo;
 use crate::types::ids::PoolId;
 use crate::types::{Reason, Verdict, WorkloadId};
 
+/// With more preemptors than this none is named: each waiting workload would be held against all of them.
+const MOST: usize = 16;
+
 /// The verdict, with the preemptors that are in the way.
 #[must_use]
 pub fn named(scheduler: &Scheduler, info: &WorkloadInfo, verdict: Verdict) -> Verdict {
@@ -23,7 +26,7 @@ pub fn named(scheduler: &Scheduler, info: &WorkloadInfo, verdict: Verdict) -> Ve
 /// The preemptors for which is kept what a workload lacks that waits for this reason.
 #[must_use]
 pub fn preemptors<'a>(scheduler: &'a Scheduler, info: &WorkloadInfo, reason: Reason) -> Vec<&'a WorkloadId> {
-    if scheduler.nominations.is_empty() {
+    if scheduler.nominations.is_empty() || scheduler.nominations.iter().nth(MOST).is_some() {
         return Vec::new();
     }
     let Some(waiting) = WaitingWorkload::of(&scheduler.state, &info.workload.id) else { return Vec::new() };

@@ -317,8 +317,9 @@ impl Reading<'_> {
     }
 }
 
-/// The annotation with a larger parallelism than granted.
+/// The annotation with a larger parallelism than granted. A Job that is not elastic does not grow.
 fn larger(job: &wire::Job) -> Option<&str> {
+    annotation(&job.metadata, names::MIN_PARALLELISM)?;
     annotation(&job.metadata, names::WANTED_PARALLELISM)
 }
 
