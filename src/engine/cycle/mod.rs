@@ -29,6 +29,7 @@ pub mod reserve;
 pub mod smaller_size;
 pub mod take_over;
 pub mod unreachable;
+pub mod victims;
 pub mod wake;
 
 use crate::scheduler::Scheduler;

@@ -25,10 +25,12 @@ pub fn nominate_for(
     pool: PoolId,
     placement: Placement,
     victims: Vec<Victim>,
+    within_guarantee: bool,
 ) {
     let names: Vec<WorkloadId> = victims.iter().map(|victim| victim.take.id().clone()).collect();
     let message = explain::waiting(&scheduler.state, &placement, &names);
     let nomination = Nomination::new(&scheduler.state, waiting, pool, placement, victims, message);
+    let nomination = Nomination { within_guarantee, ..nomination };
     nomination.nominate(&mut scheduler.state, 1);
     scheduler.nominations.push(nomination);
     scheduler.queue.pending.remove(&waiting.id);

@@ -1,21 +1,14 @@
 //! Frees capacity for a waiting workload: capacity that ending pods leave is nominated, else victims are searched.
 
 use crate::cycle::nominate::nominate_for;
+use crate::cycle::victims::{self, OnItsWay};
 use crate::cycle::{blocked, evict, reserve, take_over};
 use crate::explain;
-use crate::placement::waiting::{Attempt, may_borrow};
-use crate::placement::{self, Capacity};
-use crate::preemption::{
-    self, Conditions, Masked, Nominated, Preemptor, SearchInput, SearchResult, Take, Victims,
-};
+use crate::placement::waiting::Attempt;
+use crate::preemption::{Take, Victims};
 use crate::scheduler::Scheduler;
-use crate::scheduler::nominations::{BorrowingPreemptions, Nomination, Victim};
-use crate::state::freed::Freed;
-use crate::state::quotas::Hypothetical;
+use crate::scheduler::nominations::Victim;
 use crate::types::Plan;
-
-/// The most preemptions by one borrowing workload without an external change.
-const MAX_BORROWING_PREEMPTIONS: u32 = 4;
 
 /// Nominates capacity that is being freed already, or preempts workloads for it; false if neither may be. Reserved capacity
 /// that the workload must respect is masked meanwhile.
@@ -23,14 +16,16 @@ pub fn preempt(scheduler: &mut Scheduler, attempt: Attempt<'_>, plan: &mut Plan)
     let Attempt { waiting, pool, .. } = attempt;
     let masked = reserve::masks_for(scheduler, waiting, pool);
     let nominated =
-        reserve::with_masked(scheduler, &masked, |scheduler| match capacity_on_its_way(scheduler, attempt) {
-            OnItsWay::Nominate(placement) => {
-                reserve::note_taken(scheduler, waiting, pool, &placement);
-                nominate_for(scheduler, waiting, pool, placement, Vec::new());
-                Some(true)
+        reserve::with_masked(scheduler, &masked, |scheduler| {
+            match victims::capacity_on_its_way(scheduler, attempt) {
+                OnItsWay::Nominate(placement) => {
+                    reserve::note_taken(scheduler, waiting, pool, &placement);
+                    nominate_for(scheduler, waiting, pool, placement, Vec::new(), true);
+                    Some(true)
+                }
+                OnItsWay::LeaveToOrder => Some(false),
+                OnItsWay::TooLittle => take_over::run(scheduler, attempt).then_some(true),
             }
-            OnItsWay::LeaveToOrder => Some(false),
-            OnItsWay::TooLittle => take_over::run(scheduler, attempt).then_some(true),
         });
     if let Some(nominated) = nominated {
         return nominated;
@@ -39,109 +34,21 @@ pub fn preempt(scheduler: &mut Scheduler, attempt: Attempt<'_>, plan: &mut Plan)
     if blocked::missing_for_preemption(&scheduler.state, reclaimable, waiting, pool).is_some() {
         return false;
     }
-    match victims_beside_reserved(scheduler, attempt, &masked) {
-        Some(victims) => {
-            carry_out(scheduler, attempt, victims, plan);
-            true
-        }
-        None => false,
-    }
+    let found = victims::beside_reserved(scheduler, attempt, &masked).map(|victims| (victims, Vec::new()));
+    let found = found.or_else(|| take_over::with_victims(scheduler, attempt, &masked));
+    let Some((victims, ending)) = found else { return false };
+    carry_out(scheduler, attempt, victims, ending, plan);
+    true
 }
 
-/// Searches victims beside the reserved capacity: first in the places of workloads that hold some of it, and where every such set
-/// would break a reservation, beside all of it.
-fn victims_beside_reserved(
+/// Preempts the victims and nominates their capacity to the preemptor, with that of workloads which are `ending` already.
+fn carry_out(
     scheduler: &mut Scheduler,
     attempt: Attempt<'_>,
-    masked: &[Masked],
-) -> Option<Victims> {
-    let Attempt { waiting, pool, .. } = attempt;
-    let in_their_place = reserve::masks_beside_victims(scheduler, waiting, pool).and_then(|less| {
-        let kept = reserve::Kept::of(scheduler, waiting, pool);
-        reserve::with_masked(scheduler, &less, |scheduler| {
-            // What starts there without victims is kept from it by a reservation as a whole.
-            let lacks_room = matches!(capacity_on_its_way(scheduler, attempt), OnItsWay::TooLittle);
-            lacks_room.then(|| search(scheduler, attempt, &less, Some(&kept))).flatten()
-        })
-    });
-    in_their_place.or_else(|| {
-        reserve::with_masked(scheduler, masked, |scheduler| search(scheduler, attempt, masked, None))
-    })
-}
-
-/// Whether the capacity that ending pods leave is enough for a workload.
-enum OnItsWay {
-    /// It is, and the workload is within guarantee: this placement is nominated to it.
-    Nominate(placement::Placement),
-    /// It is, but borrowing workloads get it in their order once it is free.
-    LeaveToOrder,
-    /// It is not.
-    TooLittle,
-}
-
-fn capacity_on_its_way(scheduler: &Scheduler, attempt: Attempt<'_>) -> OnItsWay {
-    let Attempt { waiting, pool, nodes, .. } = attempt;
-    let state = &scheduler.state;
-    let over = state.quotas.over_limit(pool, waiting.team, &waiting.total, &Hypothetical::new(), true);
-    if over.is_some() || !may_borrow(state, waiting, pool) {
-        return OnItsWay::TooLittle;
-    }
-    let (freed, request) = (Freed::new(), waiting.request(pool));
-    let capacity = Capacity::Settled(&freed);
-    if waiting.within_guarantee(state, pool) {
-        placement::place(state, nodes, &request, capacity).map_or(OnItsWay::TooLittle, OnItsWay::Nominate)
-    } else if placement::most(state, nodes, &request, capacity) >= waiting.pods {
-        OnItsWay::LeaveToOrder
-    } else {
-        OnItsWay::TooLittle
-    }
-}
-
-/// Searches victims that free enough capacity for a workload and leave `kept` whole, and charges the search to the cycle's
-/// budget.
-fn search(
-    scheduler: &mut Scheduler,
-    attempt: Attempt<'_>,
-    masked: &[Masked],
-    kept: Option<&reserve::Kept>,
-) -> Option<Victims> {
-    let Attempt { waiting, pool, nodes, now } = attempt;
-    let state = &scheduler.state;
-    let nominations = &scheduler.nominations;
-    let nominated: Vec<Nominated<'_>> = nominations.iter().map(Nomination::nominated).collect();
-    let before = nominations.borrowing_preemptions(&waiting.id, scheduler.cursor.external_changes);
-    let none = BorrowingPreemptions::default();
-    let before = before.unwrap_or(&none);
-    let taken = (before.count < MAX_BORROWING_PREEMPTIONS).then_some(&before.victims);
-    let preemptor = Preemptor::of(waiting, pool, nodes, taken);
-    let reclaimable = &scheduler.queue.reclaimable;
-    debug_assert!(reclaimable.is_current(state, pool), "the order of teams in a pool is kept up to date");
-    let scene = SearchInput {
-        cluster: state,
-        pending: &scheduler.queue.pending,
-        reclaimable,
-        run_times: &scheduler.prediction.run_times,
-        nominated: &nominated,
-        masked,
-    };
-    let permits = |victims: &Victims| {
-        kept.is_none_or(|kept| kept.stay_whole_after(scheduler, waiting, victims, masked))
-    };
-    let conditions = Conditions { barred: &|id| scheduler.pauses(id), permits: &permits };
-    let SearchResult { victims, retry_at, skipped, tried, bounded, .. } =
-        preemption::search(scene, preemptor, conditions, now);
-    let cursor = &mut scheduler.cursor;
-    cursor.awaits_start |= skipped;
-    cursor.wake = [cursor.wake, retry_at].into_iter().flatten().min();
-    cursor.effort.searches += 1;
-    // A bounded search takes milliseconds on a large cluster, as long as a cycle may.
-    cursor.search_budget = if bounded { 0 } else { cursor.search_budget.saturating_sub(tried) };
-    cursor.effort.bounded += u64::from(bounded);
-    victims
-}
-
-/// Preempts the victims and nominates their capacity to the preemptor.
-fn carry_out(scheduler: &mut Scheduler, attempt: Attempt<'_>, victims: Victims, plan: &mut Plan) {
+    victims: Victims,
+    mut ending: Vec<Victim>,
+    plan: &mut Plan,
+) {
     let Attempt { waiting, pool, now, .. } = attempt;
     let Victims { takes, placement, within_guarantee, .. } = victims;
     if !within_guarantee {
@@ -151,14 +58,13 @@ fn carry_out(scheduler: &mut Scheduler, attempt: Attempt<'_>, victims: Victims, 
         scheduler.nominations.note_borrowing_preemption(&waiting.id, external_changes, evicted);
     }
     let first = plan.actions.len();
-    let victims: Vec<Victim> = takes
-        .into_iter()
-        .filter_map(|take| evict::carry_out(scheduler, take, waiting, within_guarantee, now, plan))
-        .collect();
+    for take in takes {
+        ending.extend(evict::carry_out(scheduler, take, waiting, within_guarantee, now, plan));
+    }
     if let Some(broken) = scheduler.nominations.broken.remove(&waiting.id) {
         let why = explain::broken_plan(&scheduler.state, &broken);
         plan.actions.iter_mut().skip(first).for_each(|action| action.add_to_message(&why));
     }
     reserve::note_taken(scheduler, waiting, pool, &placement);
-    nominate_for(scheduler, waiting, pool, placement, victims);
+    nominate_for(scheduler, waiting, pool, placement, ending, within_guarantee);
 }

@@ -2,50 +2,178 @@
 //! wait or evict more (law 8). Within a team the order decides (law 9).
 
 use crate::cycle::nominate::{freed_by, nominate_for};
+use crate::cycle::victims::{self, OnItsWay};
 use crate::cycle::{requeue, reserve};
-use crate::placement::waiting::Attempt;
+use crate::placement::waiting::{Attempt, WaitingWorkload};
 use crate::placement::{Capacity, Placement};
+use crate::preemption::{Masked, Victims};
 use crate::scheduler::Scheduler;
 use crate::scheduler::nominations::{Broken, Nomination, Victim};
 use crate::state::cluster::ClusterState;
 use crate::state::quotas::Hypothetical;
 
+/// The most preemptors of which it is tried whether the workload needs what is cleared for them.
+const MOST_SPARED: usize = 16;
+
 /// Nominates the capacity of a borrowing preemptor to a workload within guarantee, the latest preemptor's first; the preemptor
 /// waits again. False if no such capacity lets the workload start.
 pub fn run(scheduler: &mut Scheduler, attempt: Attempt<'_>) -> bool {
     let Attempt { waiting, pool, .. } = attempt;
-    if !waiting.within_guarantee(&scheduler.state, pool) {
-        return false;
-    }
     let found = scheduler.nominations.iter().rev().find_map(|nomination| {
         in_place_of(&scheduler.state, nomination, attempt).map(|placement| (nomination.id.clone(), placement))
     });
     let Some((id, placement)) = found else { return false };
     let Some(nomination) = scheduler.nominations.remove(&id) else { return false };
     nomination.nominate(&mut scheduler.state, -1);
+    queue_again(scheduler, &nomination, waiting);
+    reserve::note_taken(scheduler, waiting, pool, &placement);
+    nominate_for(scheduler, waiting, pool, placement, nomination.victims, true);
+    true
+}
+
+/// The victims that let a workload within guarantee start on the capacity of borrowing preemptors, where none do beside it, and the
+/// workloads that end for these preemptors. They wait again: once they ran, the workload would evict them and the same victims.
+pub fn with_victims(
+    scheduler: &mut Scheduler,
+    attempt: Attempt<'_>,
+    masked: &[Masked],
+) -> Option<(Victims, Vec<Victim>)> {
+    let places = scheduler.nominations.places(|nomination| {
+        let ends = !nomination.victims.iter().any(|victim| victim.still_runs(&scheduler.state));
+        ends && may_take_over(&scheduler.state, nomination, attempt)
+    });
+    if places.is_empty() || !may_be_within_guarantee(scheduler, attempt, &places) {
+        return None;
+    }
+    let before = scheduler.state.quotas.set_changes_aside();
+    let aside: Vec<_> = places.into_iter().filter_map(|place| set_aside(scheduler, place)).collect();
+    let Some(found) = start(scheduler, attempt, masked) else {
+        aside.into_iter().for_each(|(place, nomination)| put_back(scheduler, place, nomination));
+        scheduler.state.quotas.drop_changes(before);
+        return None;
+    };
+    scheduler.state.quotas.add_changes(before);
+    let (found, taken) = spare_others(scheduler, attempt, masked, (aside, found));
+    let mut ending = Vec::new();
+    for nomination in taken {
+        queue_again(scheduler, &nomination, attempt.waiting);
+        ending.extend(nomination.victims);
+    }
+    Some((found, ending))
+}
+
+/// A nomination that is set aside, with its place.
+type Aside = (u64, Nomination);
+
+/// Puts the nominations back beside which the same victims let the workload start, the oldest first; returns the others, and
+/// where the workload starts then. The first attempt is made with all that lie on other nodes.
+fn spare_others(
+    scheduler: &mut Scheduler,
+    attempt: Attempt<'_>,
+    masked: &[Masked],
+    (aside, mut found): (Vec<Aside>, Victims),
+) -> (Victims, Vec<Nomination>) {
+    let apart =
+        |(_, nomination): &Aside| !nomination.placement.keys().any(|node| found.placement.contains_key(node));
+    let (apart, beside): (Vec<Aside>, Vec<Aside>) = aside.into_iter().partition(apart);
+    let refused = spare(scheduler, attempt, masked, (apart, &mut found));
+    let rest: Vec<Aside> = refused.into_iter().chain(beside).collect();
+    let (mut taken, mut left) = (Vec::new(), rest.len());
+    for (tried, one) in rest.into_iter().enumerate() {
+        left -= 1;
+        // Without any the workload would not start.
+        let is_needed = taken.is_empty() && left == 0 || tried >= MOST_SPARED;
+        let refused = match is_needed {
+            true => vec![one],
+            false => spare(scheduler, attempt, masked, (vec![one], &mut found)),
+        };
+        taken.extend(refused.into_iter().map(|(_, nomination)| nomination));
+    }
+    (found, taken)
+}
+
+/// Puts nominations back; returns them where the workload would need other victims beside them.
+fn spare(
+    scheduler: &mut Scheduler,
+    attempt: Attempt<'_>,
+    masked: &[Masked],
+    (aside, found): (Vec<Aside>, &mut Victims),
+) -> Vec<Aside> {
+    if aside.is_empty() {
+        return aside;
+    }
+    let places: Vec<u64> = aside.iter().map(|(place, _)| *place).collect();
+    aside.into_iter().for_each(|(place, nomination)| put_back(scheduler, place, nomination));
+    match start(scheduler, attempt, masked).filter(|start| start.takes == found.takes) {
+        Some(start) => {
+            *found = start;
+            Vec::new()
+        }
+        None => places.into_iter().filter_map(|place| set_aside(scheduler, place)).collect(),
+    }
+}
+
+/// Takes out the nomination at a place, with what it charges.
+fn set_aside(scheduler: &mut Scheduler, place: u64) -> Option<Aside> {
+    let nomination = scheduler.nominations.take(place)?;
+    nomination.nominate(&mut scheduler.state, -1);
+    reorder(scheduler, &nomination);
+    Some((place, nomination))
+}
+
+/// Puts back a nomination, with what it charges.
+fn put_back(scheduler: &mut Scheduler, place: u64, nomination: Nomination) {
+    nomination.nominate(&mut scheduler.state, 1);
+    reorder(scheduler, &nomination);
+    scheduler.nominations.put(place, nomination);
+}
+
+/// Brings the order in which victims are searched up to date after a change of what is nominated.
+fn reorder(scheduler: &mut Scheduler, nomination: &Nomination) {
+    let changed = [(nomination.pool, nomination.team)].into();
+    scheduler.queue.reclaimable.reorder(&scheduler.state, &changed);
+}
+
+/// The victims with which a workload starts within guarantee; none where capacity is on its way that is enough.
+fn start(scheduler: &mut Scheduler, attempt: Attempt<'_>, masked: &[Masked]) -> Option<Victims> {
+    let room =
+        reserve::with_masked(scheduler, masked, |scheduler| victims::capacity_on_its_way(scheduler, attempt));
+    if let OnItsWay::Nominate(placement) = room {
+        return Some(Victims { takes: Vec::new(), placement, within_guarantee: true, by_exchange: false });
+    }
+    let found = victims::beside_reserved(scheduler, attempt, masked);
+    found.filter(|victims| victims.within_guarantee && !victims.by_exchange)
+}
+
+/// Whether a workload may be within guarantee without these nominations and the lower priorities of its team.
+fn may_be_within_guarantee(scheduler: &Scheduler, attempt: Attempt<'_>, places: &[u64]) -> bool {
+    let (state, Attempt { waiting, pool, .. }) = (&scheduler.state, attempt);
+    let mut without = Hypothetical::new();
+    for nomination in places.iter().filter_map(|place| scheduler.nominations.at(*place)) {
+        state.quotas.assume(&mut without, nomination.account(), &nomination.total, -1);
+    }
+    let lower = state.totals.reclaimable_below(pool, waiting.team, waiting.priority);
+    state.quotas.assume(&mut without, waiting.team, &lower, -1);
+    waiting.within_guarantee_after(state, pool, &without)
+}
+
+/// Queues a preemptor again of which the capacity was taken over.
+fn queue_again(scheduler: &mut Scheduler, nomination: &Nomination, by: &WaitingWorkload) {
     scheduler.cursor.generation += 1;
-    let broken = Broken::TakenOver(waiting.id.clone());
+    let broken = Broken::TakenOver(by.id.clone());
     scheduler.nominations.broken.insert(nomination.id.clone(), broken);
     requeue::queue_up(scheduler, &nomination.id);
-    reserve::note_taken(scheduler, waiting, pool, &placement);
-    nominate_for(scheduler, waiting, pool, placement, nomination.victims);
-    true
 }
 
 /// A placement in the capacity that is nominated to a borrowing preemptor, and what is free beside it.
 fn in_place_of(state: &ClusterState, nomination: &Nomination, attempt: Attempt<'_>) -> Option<Placement> {
     let Attempt { waiting, pool, nodes, .. } = attempt;
-    if goes_first(state, nomination, attempt) {
+    if !may_take_over(state, nomination, attempt) {
         return None;
     }
-    let borrows = nomination.pool == pool && !nomination.victims.is_empty();
-    // What the holders of parts of a device leave depends on which device they have.
-    if !borrows || !state.nodes.demand(&nomination.need).fractions().is_empty() {
-        return None;
-    }
-    let mut without = Hypothetical::new();
-    state.quotas.assume(&mut without, nomination.account(), &nomination.total, -1);
-    if state.quotas.within_guarantee(pool, nomination.team, &nomination.total, &without)
+    let without = without(state, nomination);
+    // Both may count at the same team above them, so the workload too is judged without the preemptor.
+    if !waiting.within_guarantee_after(state, pool, &without)
         || state.quotas.over_limit(pool, waiting.team, &waiting.total, &without, true).is_some()
     {
         return None;
@@ -57,6 +185,32 @@ fn in_place_of(state: &ClusterState, nomination: &Nomination, attempt: Attempt<'
         freed.give(*node, &nomination.id, &nomination.need, *pods);
     }
     Capacity::Settled(&freed).place(state, waiting, pool, nodes)
+}
+
+/// Whether a preemptor would yield what is being cleared for it to a workload within guarantee.
+fn may_take_over(state: &ClusterState, nomination: &Nomination, attempt: Attempt<'_>) -> bool {
+    nomination.pool == attempt.pool
+        && !nomination.victims.is_empty()
+        && !goes_first(state, nomination, attempt)
+        // What the holders of parts of a device leave depends on which device they have.
+        && state.nodes.demand(&nomination.need).fractions().is_empty()
+        && borrows(state, nomination)
+}
+
+/// The changes of quota usage without a nomination.
+fn without(state: &ClusterState, nomination: &Nomination) -> Hypothetical {
+    let mut without = Hypothetical::new();
+    state.quotas.assume(&mut without, nomination.account(), &nomination.total, -1);
+    without
+}
+
+/// Whether a preemptor borrows. One that is within guarantee in exchange for its victims does not, while the guarantee of its own
+/// team holds it: to take over from it would only exchange it for the workload, and it would preempt again.
+fn borrows(state: &ClusterState, nomination: &Nomination) -> bool {
+    let (Nomination { pool, team, total, .. }, without) = (nomination, without(state, nomination));
+    let by_plan =
+        nomination.within_guarantee && state.quotas.own_guarantee_would_hold(*pool, *team, total, &without);
+    !by_plan && !state.quotas.within_guarantee(*pool, *team, total, &without)
 }
 
 /// Whether a preemptor stands before its sibling in the order of their team (law 9), so that the sibling leaves it the

@@ -132,13 +132,24 @@ impl WaitingWorkload {
 
     /// Whether it is within guarantee in the pool.
     pub fn within_guarantee(&self, state: &ClusterState, pool: PoolId) -> bool {
+        self.within_guarantee_after(state, pool, &Hypothetical::new())
+    }
+
+    /// The same after hypothetical changes.
+    #[must_use]
+    pub fn within_guarantee_after(
+        &self,
+        state: &ClusterState,
+        pool: PoolId,
+        hypothetical: &Hypothetical,
+    ) -> bool {
         // A workload that is larger than the guarantee does not grow within it.
         let grows = self.beside.is_some();
         if self.unfunded {
             return false;
         }
         let oversize = grows && state.at(self.index).is_some_and(|info| !info.oversize.is_empty());
-        !oversize && state.quotas.within_guarantee(pool, self.team, &self.total, &Hypothetical::new())
+        !oversize && state.quotas.within_guarantee(pool, self.team, &self.total, hypothetical)
     }
 
     /// Whether its team may exceed the guarantee with it: it may be preempted itself, or it is covered by the guarantee

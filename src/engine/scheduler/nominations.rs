@@ -28,6 +28,8 @@ pub struct Nomination {
     pub team: TeamId,
     /// Whether it runs elsewhere until then.
     pub moves: bool,
+    /// Whether it is within guarantee by its plan, perhaps only in exchange for victims under the same team above it.
+    pub within_guarantee: bool,
     /// Whether it is never preempted.
     pub fixed: bool,
     /// The levels of its team's path with guarantees that are smaller than the workload.
@@ -101,6 +103,7 @@ impl Nomination {
             index: waiting.index,
             team: waiting.team,
             moves: false,
+            within_guarantee: false,
             fixed: !waiting.preemptible,
             oversize: state.at(waiting.index).map(|info| oversize_in(state, info, pool)).unwrap_or_default(),
             queue: state
@@ -316,6 +319,12 @@ impl Nominations {
     /// Takes the nomination of a workload out; what it charges stays charged.
     pub fn remove(&mut self, id: &WorkloadId) -> Option<Nomination> {
         self.take(*self.places.get(id)?)
+    }
+
+    /// The places of those for which `which` is true, in order.
+    pub fn places(&self, which: impl Fn(&Nomination) -> bool) -> Vec<u64> {
+        let found = self.made.iter().filter(|(_, made)| which(&made.nomination));
+        found.map(|(place, _)| *place).collect()
     }
 
     /// The place after the last one.
