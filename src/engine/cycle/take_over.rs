@@ -19,6 +19,9 @@ const MOST_SPARED: usize = 16;
 /// waits again. False if no such capacity lets the workload start.
 pub fn run(scheduler: &mut Scheduler, attempt: Attempt<'_>) -> bool {
     let Attempt { waiting, pool, .. } = attempt;
+    if !own_guarantee_may_hold(scheduler, attempt) {
+        return false;
+    }
     let found = scheduler.nominations.iter().rev().find_map(|nomination| {
         in_place_of(&scheduler.state, nomination, attempt).map(|placement| (nomination.id.clone(), placement))
     });
@@ -38,6 +41,9 @@ pub fn with_victims(
     attempt: Attempt<'_>,
     masked: &[Masked],
 ) -> Option<(Victims, Vec<Victim>)> {
+    if !own_guarantee_may_hold(scheduler, attempt) {
+        return None;
+    }
     let places = scheduler.nominations.places(|nomination| {
         let ends = !nomination.victims.iter().any(|victim| victim.still_runs(&scheduler.state));
         ends && may_take_over(&scheduler.state, nomination, attempt)
@@ -143,6 +149,25 @@ fn start(scheduler: &mut Scheduler, attempt: Attempt<'_>, masked: &[Masked]) -> 
     }
     let found = victims::beside_reserved(scheduler, attempt, masked);
     found.filter(|victims| victims.within_guarantee && !victims.by_exchange)
+}
+
+/// Whether the guarantee of its own team may hold a workload without the nominations of that team. It spares most borrowers a look
+/// at every nomination.
+fn own_guarantee_may_hold(scheduler: &Scheduler, attempt: Attempt<'_>) -> bool {
+    let (state, Attempt { waiting, pool, .. }) = (&scheduler.state, attempt);
+    if scheduler.nominations.is_empty() {
+        return false;
+    }
+    if !state.quotas.quota_usage(pool, waiting.team).covers_any(&waiting.total) {
+        return true;
+    }
+    let mut without = Hypothetical::new();
+    for own in scheduler.nominations.iter().filter(|own| own.team == waiting.team && own.pool == pool) {
+        state.quotas.assume(&mut without, own.account(), &own.total, -1);
+    }
+    let lower = state.totals.reclaimable_below(pool, waiting.team, waiting.priority);
+    state.quotas.assume(&mut without, waiting.team, &lower, -1);
+    state.quotas.own_guarantee_would_hold(pool, waiting.team, &waiting.total, &without)
 }
 
 /// Whether a workload may be within guarantee without these nominations and the lower priorities of its team.
