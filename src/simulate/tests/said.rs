@@ -107,18 +107,18 @@ fn quota_that_is_kept_for_a_preemptor_is_said_with_its_name() {
 
 #[test]
 fn free_capacity_that_is_kept_for_a_preemptor_is_said_with_its_name() {
-    let slow = "|      terminationGracePeriodSeconds: 30";
+    let ending = |seconds: u32| format!("|      terminationGracePeriodSeconds: {seconds}");
     let parts = [
         node("n0", 4, ""),
         team("a", "quotas: [{guaranteed: {nvidia.com/gpu: 4}}]"),
         team("b", ""),
-        team("c", ""),
-        job_of("b/r", 1, 1, &notes(&[("count", "4")]), slow),
-        job_of("c/x", 1, 2, &notes(&[("at", "5s")]), ""),
-        job_of("a/y", 1, 3, &notes(&[("at", "10s")]), ""),
+        job_of("b/quick", 1, 1, &notes(&[("count", "2")]), &ending(10)),
+        job_of("b/slow", 1, 1, &notes(&[("count", "2")]), &ending(300)),
+        job_of("a/y", 1, 4, &notes(&[("at", "10s")]), ""),
+        job_of("b/later", 1, 1, &notes(&[("at", "45s")]), ""),
     ];
     assert_eq!(
-        said(&parts, 50, "r-2"),
+        said(&parts, 50, "later"),
         "RoomHeld: Needs 1 GPU; 2 GPUs are free in pool default, of which 2 GPUs are kept for preemptors. Capacity is being \
          cleared for a/y."
     );
