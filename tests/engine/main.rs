@@ -40,6 +40,7 @@ mod room;
 mod run_lengths;
 mod shrunk;
 mod sizes;
+mod take_over;
 mod time;
 mod unadmitted;
 mod unreachable;
