@@ -119,7 +119,11 @@ impl<'a> Search<'a> {
     /// The nodes of a borrower's workloads, in the order of what their eviction costs.
     fn nodes_of_borrower(&self, borrower: &Borrower, excluded: &mut Excluded<'_>) -> Vec<NodeId> {
         let reclaimable = || self.cluster.reclaimable(self.preemptor.pool, borrower.team);
-        let most = if self.wide { self.wanted_nodes() } else { EXAMINED_PER_BORROWER };
+        let pods = usize::try_from(self.preemptor.pods).unwrap_or(NODES);
+        let most = match self.wide {
+            true => (EXAMINED_PER_BORROWER * WIDE_FACTOR).max(pods.saturating_mul(NODES_PER_POD)),
+            false => EXAMINED_PER_BORROWER,
+        };
         let mut cheapest = Vec::new();
         // The newest have the least work to lose. If their minimum run time protects them, the oldest may be
         // evictable.
