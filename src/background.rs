@@ -19,7 +19,7 @@ pub fn spawn<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Jo
     // The thread that waits belongs to the runtime, which so knows of work that is under way.
     tokio::task::spawn_blocking(move || {
         let lowered = move || {
-            // Of this thread only: that is what no process means to Linux.
+            // Without a process, Linux changes the thread that asks.
             if let Err(error) = rustix::process::setpriority_process(None, NICE) {
                 tracing::debug!(%error, "cannot lower the priority of a thread");
             }
