@@ -126,7 +126,10 @@ fn is_free(
     pool: &Name,
 ) -> String {
     let mut kept = Vector::default();
-    for (index, milli) in nodes.iter().flat_map(|node| kept_on(state, *node, total)) {
+    // A pool has many nodes, of which few are nominated.
+    let nominated = state.nodes.nominated();
+    let among = nodes.iter().filter(|node| nominated.contains(node));
+    for (index, milli) in among.flat_map(|node| kept_on(state, *node, total)) {
         kept.set(index, kept.get(index).saturating_add(milli));
     }
     let free_ones = amounts_of(state, &offered.plus(&kept, 1), total);

@@ -174,7 +174,7 @@ pub struct Attempt<'a> {
 
 /// The first pool of its list, if that pool exists.
 pub fn first_pool(state: &ClusterState, info: &WorkloadInfo) -> Option<PoolId> {
-    pool_names(info).first().and_then(|name| find_pool(state, name))
+    find_pool(state, info.workload.pools.first().map_or(DEFAULT_POOL, |name| &**name))
 }
 
 /// The pools that the workload may use, in order of preference.
@@ -183,7 +183,7 @@ pub fn pool_names(info: &WorkloadInfo) -> Vec<Name> {
 }
 
 /// The pool with that name, if it is known.
-pub fn find_pool(state: &ClusterState, name: &Name) -> Option<PoolId> {
+pub fn find_pool(state: &ClusterState, name: &str) -> Option<PoolId> {
     state.quotas.pool(name)
 }
 

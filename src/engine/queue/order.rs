@@ -11,8 +11,10 @@ use crate::queue::pending::Pending;
 use crate::queue::rank::Rank;
 use crate::state::cluster::ClusterState;
 use crate::state::quotas::{Funding, Hypothetical, Share};
+use crate::state::workload::WorkloadInfo;
 use crate::types::ids::{ClassId, PoolId, TeamId};
 use crate::types::ratio::Ratio;
+use crate::types::vector::Vector;
 use crate::types::{Name, Time, WorkloadId};
 
 /// The position between teams of a waiting workload. The smaller position comes first.
@@ -49,15 +51,15 @@ impl Position {
             return Some(Self { key: (Reverse(false), Share::new(), age, name), peers: None });
         };
         let total = info.least_total();
-        // Beyond a budget, a workload comes after every other.
-        if matches!(state.funding(info, pool, &total), Funding::BorrowOnly(_)) {
-            return Some(Self { key: (Reverse(false), vec![Ratio::INFINITE], age, name), peers: None });
-        }
-        if state.quotas.within_guarantee(pool, team, &total, &Hypothetical::new()) {
-            return Some(Self {
-                key: (Reverse(true), state.quotas.share(pool, team), age, name),
-                peers: None,
-            });
+        match standing(state, info, pool, &total) {
+            Standing::BeyondBudget => {
+                return Some(Self { key: (Reverse(false), vec![Ratio::INFINITE], age, name), peers: None });
+            }
+            Standing::WithinGuarantee => {
+                let share = state.quotas.share(pool, team);
+                return Some(Self { key: (Reverse(true), share, age, name), peers: None });
+            }
+            Standing::Borrows => {}
         }
         let before = state.quotas.queue_share(pool, team, None);
         let after = state.quotas.queue_share(pool, team, Some(&total));
@@ -68,6 +70,26 @@ impl Position {
         }
         let peers = ((pool, size), (after, Reverse(before.clone()), age, name.clone()));
         Some(Self { key: (Reverse(false), before, age, name), peers: Some(peers) })
+    }
+}
+
+/// What a workload asks of the quota of its team.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    WithinGuarantee,
+    Borrows,
+    /// A budget does not cover it. It comes after every other.
+    BeyondBudget,
+}
+
+/// The standing of a workload in a pool; `total` is what it asks for there.
+fn standing(state: &ClusterState, info: &WorkloadInfo, pool: PoolId, total: &Vector) -> Standing {
+    if matches!(state.funding(info, pool, total), Funding::BorrowOnly(_)) {
+        Standing::BeyondBudget
+    } else if state.quotas.within_guarantee(pool, info.team, total, &Hypothetical::new()) {
+        Standing::WithinGuarantee
+    } else {
+        Standing::Borrows
     }
 }
 
@@ -233,10 +255,14 @@ fn head_within_guarantee<'a>(
     if !quotas.pools().any(|(_, pool)| quotas.has_idle_guarantee(pool, team)) {
         return None;
     }
-    let position = |rank: &Rank| Position::of(state, team, rank).filter(|at| at.key.0 == Reverse(true));
-    let rank =
-        pending.first_startable(team, |shape| headroom.total(shape), |rank| position(rank).is_some())?;
-    Some((position(rank)?, rank))
+    let is_within_guarantee = |rank: &Rank| {
+        let info = state.at(rank.index());
+        info.zip(info.and_then(|info| first_pool(state, info))).is_some_and(|(info, pool)| {
+            standing(state, info, pool, &info.least_total()) == Standing::WithinGuarantee
+        })
+    };
+    let rank = pending.first_startable(team, |shape| headroom.total(shape), is_within_guarantee)?;
+    Some((Position::of(state, team, rank)?, rank))
 }
 
 /// The first workload of a team, with the position it gives the team.

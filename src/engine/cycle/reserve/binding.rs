@@ -75,10 +75,9 @@ fn own_reservation<'a>(
 /// and two owners would put each other off without end.
 fn is_older(scheduler: &Scheduler, one: &Reservation, other: &Reservation) -> bool {
     let (state, pending) = (&scheduler.state, &scheduler.queue.pending);
-    let age = |reservation: &Reservation| {
-        (reservation.kept_since, order::queue_position(state, pending, &reservation.owner))
-    };
-    age(one) < age(other)
+    let position = |of: &Reservation| order::queue_position(state, pending, &of.owner);
+    let by_position = || position(one).cmp(&position(other));
+    one.kept_since.cmp(&other.kept_since).then_with(by_position).is_lt()
 }
 
 /// The reservations in a pool that bind a waiting workload: those of owners that do not stand behind it.

@@ -94,6 +94,12 @@ impl NodeInfo {
         space.limited_to_existing(|index| self.devices.is_only_nominated(index))
     }
 
+    /// Whether some of its capacity is nominated.
+    #[must_use]
+    pub fn has_nominated(&self) -> bool {
+        self.nominated.nonzero().next().is_some()
+    }
+
     /// The capacity that no pod holds, nominated or not.
     #[must_use]
     pub fn unheld(&self) -> &Space {

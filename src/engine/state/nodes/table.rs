@@ -45,6 +45,8 @@ pub struct NodeTable {
     added: Vec<Option<(PoolId, Vector)>>,
     /// The nodes that exist and take no new pods.
     closed: BTreeSet<NodeId>,
+    /// The nodes with nominated capacity.
+    nominated: BTreeSet<NodeId>,
     /// The changed nodes, in order, and the number of older changes that were dropped.
     pub(super) changes: Vec<NodeId>,
     pub(super) dropped: u64,
@@ -252,6 +254,10 @@ impl NodeTable {
         self.revision += 1;
         self.revisions[index] = self.revision;
         self.count_free(index);
+        match self.infos[index].has_nominated() {
+            true => self.nominated.insert(index),
+            false => self.nominated.remove(&index),
+        };
         if self.changes.len() > 2 * self.infos.len() + 1024 {
             let old = self.changes.len() / 2;
             self.changes.drain(..old);
@@ -315,6 +321,12 @@ impl NodeTable {
             let info = self.get(*index);
             info.node.as_ref().map(|node| (info, node))
         })
+    }
+
+    /// The nodes with capacity that is nominated, or masked at present.
+    #[must_use]
+    pub fn nominated(&self) -> &BTreeSet<NodeId> {
+        &self.nominated
     }
 
     /// The nodes that exist, by name.

@@ -392,7 +392,7 @@ impl QuotaTree {
 
     /// The pool of that name, if it was ever mentioned.
     #[must_use]
-    pub fn pool(&self, name: &Name) -> Option<PoolId> {
+    pub fn pool(&self, name: &str) -> Option<PoolId> {
         self.pool_index.get(name).copied()
     }
 
