@@ -35,14 +35,34 @@ impl Search<'_> {
                 return Some(few);
             }
         }
-        for position in (0..set.len()).rev() {
-            let mut without = set.clone();
-            without.remove(position);
-            if !without.is_empty() && self.is_feasible(&without, nodes) {
-                set = without;
-            }
-        }
+        self.drop_unneeded(&mut set, nodes);
         Some(set)
+    }
+
+    /// Drops every step of a set that is not needed, the last one first. Steps that can be dropped one after the other can be
+    /// dropped at once, so that few sets are tried where few steps are needed.
+    fn drop_unneeded(&self, set: &mut Vec<Step>, nodes: &[NodeId]) {
+        let mut end = set.len();
+        while end > 0 {
+            let is_feasible = |run: usize| {
+                let without = [&set[..end - run], &set[end..]].concat();
+                !without.is_empty() && self.is_feasible(&without, nodes)
+            };
+            // The longest run before `end` that can be dropped has at least `run` steps, and fewer than `too_many`.
+            let (mut run, mut too_many) = (0, end + 1);
+            let mut more = 1;
+            while too_many - run > 1 {
+                let next =
+                    if more > 0 { (run + more).min(too_many - 1) } else { usize::midpoint(run, too_many) };
+                match is_feasible(next) {
+                    true => (run, more) = (next, 2 * more),
+                    false => (too_many, more) = (next, 0),
+                }
+            }
+            set.drain(end - run..end);
+            // The step before the run is needed.
+            end = (end - run).saturating_sub(1);
+        }
     }
 
     /// The steps in an order in which each is permitted after those before it, without duplicates. Steps that leave
