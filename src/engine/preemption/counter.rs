@@ -72,30 +72,39 @@ impl<'a> Search<'a> {
         if others_waiting.peek().is_none() {
             return false;
         }
-        let holding: Vec<TeamId> = cluster.teams_holding(pool).collect();
+        let root = |team: TeamId| quotas.root_of(team);
+        // The preemptor's capacity counts as free again, as if it had been evicted with all borrowers.
         others_waiting.any(|waiting| {
-            let borrowers: Vec<(TeamId, Vec<TeamId>)> = holding
-                .iter()
-                .copied()
-                .filter(|team| *team != waiting.team)
-                .map(|team| (team, quotas.levels_below_common(team, waiting.team).collect::<Vec<_>>()))
-                .filter(|(_, levels)| quotas.any_beyond_guarantee(pool, levels.iter().copied(), &with))
-                .collect();
-            // The preemptor's capacity counts as free again, as if it had been evicted with all borrowers.
-            let victims = || {
-                borrowers.iter().flat_map(|(team, levels)| {
-                    let evictable = |other: &&WorkloadInfo| {
-                        self.runs_preemptible(other) && {
-                            let protection =
-                                Protection { levels, oversize: &other.oversize, from_borrower: false };
-                            quotas.beyond_guarantee(pool, protection, &other.staying_total(), &with)
-                        }
-                    };
-                    cluster.holders(pool, *team).filter(evictable)
-                })
+            // Only workloads under the same root team free quota in a guarantee.
+            let is_related = |team: TeamId| root(team) == root(waiting.team);
+            self.would_be_within_guarantee(
+                waiting,
+                hypothetical,
+                self.evictable_for(waiting, &with, is_related),
+            ) && self.would_fit(waiting, freed, self.evictable_for(waiting, &with, |_| true))
+        })
+    }
+
+    /// The workloads of borrowing teams that may be evicted for a waiting workload after hypothetical changes, of the teams for
+    /// which `which` is true.
+    fn evictable_for<'s>(
+        &'s self,
+        waiting: &'s WorkloadInfo,
+        with: &'s Hypothetical,
+        which: impl Fn(TeamId) -> bool + 's,
+    ) -> impl Iterator<Item = &'a WorkloadInfo> + 's {
+        let (cluster, quotas, pool) = (self.cluster, &self.cluster.quotas, self.preemptor.pool);
+        let holding = cluster.teams_holding(pool).filter(move |team| *team != waiting.team && which(*team));
+        holding.flat_map(move |team| {
+            let levels: Vec<TeamId> = quotas.levels_below_common(team, waiting.team).collect();
+            let borrows = quotas.any_beyond_guarantee(pool, levels.iter().copied(), with);
+            let evictable = move |other: &&WorkloadInfo| {
+                let (levels, oversize) = (&levels, &other.oversize);
+                let protection = Protection { levels, oversize, from_borrower: false };
+                self.runs_preemptible(other)
+                    && quotas.beyond_guarantee(pool, protection, &other.staying_total(), with)
             };
-            self.would_be_within_guarantee(waiting, hypothetical, victims())
-                && self.would_fit(waiting, freed, victims())
+            borrows.then(|| cluster.holders(pool, team).filter(evictable)).into_iter().flatten()
         })
     }
 
@@ -107,14 +116,12 @@ impl<'a> Search<'a> {
         mut gone: impl Iterator<Item = &'e WorkloadInfo>,
     ) -> bool {
         let (quotas, pool, total) = (&self.cluster.quotas, self.preemptor.pool, waiting.least_total());
-        let root = |team: TeamId| quotas.team(team).path.last().copied();
-        // Only workloads under the same root team free quota in a guarantee.
         let mut without = hypothetical.clone();
         loop {
             if quotas.within_guarantee(pool, waiting.team, &total, &without) {
                 return true;
             }
-            let Some(next) = gone.find(|other| root(other.team) == root(waiting.team)) else { return false };
+            let Some(next) = gone.next() else { return false };
             quotas.assume(&mut without, next.account(), &next.staying_total(), -1);
         }
     }

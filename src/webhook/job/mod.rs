@@ -252,5 +252,3 @@ fn exceeds_grant(old: &Value, new: &Value) -> bool {
 
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod wanted_tests;
