@@ -8,7 +8,7 @@ mod candidate;
 mod verdicts;
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -34,8 +34,9 @@ const PERIOD: Duration = Duration::from_millis(500);
 const VALIDITY: u32 = 80;
 /// How long each of the three replays of a forecast may take.
 const BUDGET: Duration = Duration::from_secs(2);
-/// How long an answer waits for the first forecast.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// How long after the beginning of the first forecast answers wait for it. Those that come later go without, until it is there: it
+/// takes seconds where ten thousand workloads wait.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// How long an answer waits for a new forecast where there is an older one; not at all if the older one took longer to make.
 const RENEWAL: Duration = Duration::from_millis(150);
 
@@ -65,6 +66,8 @@ impl ExpectedStarts {
 pub struct Forecaster {
     asker: Asker,
     newest: watch::Sender<Option<Arc<ExpectedStarts>>>,
+    /// When the first forecast began.
+    began: Arc<OnceLock<Instant>>,
     /// How earlier forecasts came true.
     calibration: Arc<ArcSwap<Calibration>>,
     /// One forecast at a time.
@@ -100,6 +103,7 @@ impl Forecaster {
         Self {
             asker,
             newest,
+            began: Arc::default(),
             calibration,
             forecasts: permits(1),
             what_ifs: permits(1),
@@ -138,7 +142,7 @@ impl Forecaster {
             self.refresh();
             // After a timeout the older forecast is used: it carries its own time.
             let patience = match last.as_deref() {
-                None => PATIENCE,
+                None => PATIENCE.saturating_sub(self.began.get().map_or(Duration::ZERO, Instant::elapsed)),
                 Some(last) if last.cost > RENEWAL => Duration::ZERO,
                 Some(_) => RENEWAL,
             };
@@ -150,11 +154,12 @@ impl Forecaster {
     /// Starts a forecast unless one is under way.
     fn refresh(&self) {
         let Ok(permit) = Arc::clone(&self.forecasts).try_acquire_owned() else { return };
-        let Self { asker, newest, calibration, stop, .. } = self.clone();
+        let Self { asker, newest, began: first, calibration, stop, .. } = self.clone();
         tokio::spawn(async move {
             let began = Instant::now();
             let made = match asker.ask(Question::Engine).await.flatten() {
                 Some(engine) => {
+                    first.get_or_init(|| began);
                     let made = background::spawn(move || {
                         // What-if questions and verdicts read it meanwhile.
                         let mut learned = Calibration::clone(&calibration.load());
