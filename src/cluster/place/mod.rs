@@ -1,6 +1,6 @@
 //! How the pods of admitted Jobs reach the nodes of the admission, and obstacles on the way.
 //!
-//! The template pins a Job with one node, and a Job of which no node could hold more pods than planned. The pods of
+//! The template pins a Job with one node, and a Job of which no node could hold more pods than planned, unless it is elastic. The pods of
 //! any other Job are made with a gate and get their nodes one by one: pods of an Indexed Job from the webhook, by
 //! their indexes, all others here. This module decides nothing: it carries out a record, and reports pods for
 //! which that is impossible.
@@ -26,9 +26,9 @@ pub fn pin(mirror: &Mirror, managed: &Managed, admission: &Admission) -> Pin {
     let Some(job) = managed.job() else { return Pin::Template };
     let workload = &managed.workload;
     let indexed = job.done.is_some();
-    let elastic = workload.min_pods.is_some_and(|fewest| fewest < workload.pods);
-    // The template cannot change while the Job runs, and growth may add any node.
-    let may_grow = elastic && (indexed || admission.pods < workload.pods);
+    // The template cannot change while the Job runs, and growth may add any node: after a shrink, and where the user of an elastic Job
+    // asks for more pods.
+    let may_grow = workload.min_pods.is_some();
     let spread = admission.nodes.len() > 1 && (indexed || !fills(mirror, managed, admission));
     if spread || may_grow { Pin::OneByOne } else { Pin::Template }
 }

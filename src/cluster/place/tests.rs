@@ -239,7 +239,7 @@ fn the_template_pins_where_that_is_enough() {
             pinned_by(&[("a", 2), ("b", 2)], 2, by_number.clone(), none.clone(), 4),
             Pin::OneByOne,
         ),
-        ("elastic, with all", pinned_by(&[("a", 4)], 1, none.clone(), elastic.clone(), 4), Pin::Template),
+        ("elastic, with all", pinned_by(&[("a", 4)], 1, none.clone(), elastic.clone(), 4), Pin::OneByOne),
         ("elastic, may grow", pinned_by(&[("a", 2)], 1, none, elastic.clone(), 2), Pin::OneByOne),
         ("elastic with indexes", pinned_by(&[("a", 4)], 1, by_number, elastic, 4), Pin::OneByOne),
     ] {
