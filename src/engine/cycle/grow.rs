@@ -1,8 +1,8 @@
 //! Growth: capacity that no waiting workload can use goes to elastic workloads that run with fewer pods than they
 //! want.
 //!
-//! Pods are added one at a time, in the order of admissions: within guarantee before borrowing, then the smallest
-//! share, then the older. Added pods are given up again before any workload is evicted, yet not for a workload of their own team
+//! Pods are added one at a time, in the order of admissions. Within a team: priority, the order that its managers give, then the
+//! older. Between teams: within guarantee before borrowing, then the smallest share, then the older. Added pods are given up again before any workload is evicted, yet not for a workload of their own team
 //! that has no higher priority. So an evicted or waiting workload of the team comes first (law 9): while its pods end, or until it
 //! has waited long enough for a reservation, what runs of its team does not grow. A reservation is left whole then.
 
@@ -13,6 +13,7 @@ use crate::cycle::awaited::Awaited;
 use crate::cycle::evict::{Resize, resize};
 use crate::cycle::{refusal, reserve};
 use crate::placement::waiting::{Attempt, WaitingWorkload, fits_now};
+use crate::queue::rank::Rank;
 use crate::scheduler::Scheduler;
 use crate::state::cluster::ClusterState;
 use crate::state::workload::Phase;
@@ -108,17 +109,24 @@ fn growing(
     (growing, held_back)
 }
 
-/// The workload that gets the next pod.
+/// The workload that gets the next pod: the first of its team in its pool, of the team that comes first there (law 9).
 fn next(state: &ClusterState, open: &BTreeMap<WorkloadId, Admission>) -> Option<WorkloadId> {
-    let key = |id: &WorkloadId, admission: &Admission| {
-        let info = state.get(id)?;
-        let pool = state.quotas.pool(&admission.pool)?;
-        let within_guarantee =
-            WaitingWorkload::of(state, id)?.and_more(state, admission, 1).within_guarantee(state, pool);
-        let share = state.quotas.share(pool, info.team);
-        Some((Reverse(within_guarantee), share, info.workload.submitted, id.clone()))
+    let mut firsts: BTreeMap<(PoolId, TeamId), (Rank, &Admission)> = BTreeMap::new();
+    for (id, admission) in open {
+        let (Some(info), Some(pool)) = (state.get(id), state.quotas.pool(&admission.pool)) else { continue };
+        let rank = Rank::new(state.priority_of(info), &info.workload, info.index);
+        let first = firsts.entry((pool, info.team)).or_insert_with(|| (rank.clone(), admission));
+        if rank < first.0 {
+            *first = (rank, admission);
+        }
+    }
+    let key = |((pool, team), (rank, admission)): ((PoolId, TeamId), (Rank, &Admission))| {
+        let one_more = WaitingWorkload::of(state, rank.id())?.and_more(state, admission, 1);
+        let within_guarantee = one_more.within_guarantee(state, pool);
+        let share = state.quotas.share(pool, team);
+        Some((Reverse(within_guarantee), share, rank.submitted(), rank.id().clone()))
     };
-    open.iter().filter_map(|(id, admission)| key(id, admission)).min().map(|(_, _, _, id)| id)
+    firsts.into_iter().filter_map(key).min().map(|(.., id)| id)
 }
 
 /// Adds one pod to a workload; false if there is no capacity for it.
