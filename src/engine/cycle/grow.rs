@@ -2,7 +2,8 @@
 //! want.
 //!
 //! Pods are added one at a time, in the order of admissions. Within a team: priority, the order that its managers give, then the
-//! older. Between teams: within guarantee before borrowing, then the smallest share, then the older. Added pods are given up again before any workload is evicted, yet not for a workload of their own team
+//! older. Between teams: within guarantee before borrowing, then the smallest share, then the older. Added pods are given up again
+//! before any workload is evicted, yet not for a workload of their own team
 //! that has no higher priority. So an evicted or waiting workload of the team comes first (law 9): while its pods end, or until it
 //! has waited long enough for a reservation, what runs of its team does not grow. A reservation is left whole then.
 

@@ -48,16 +48,15 @@ impl Search<'_> {
                 let without = [&set[..end - run], &set[end..]].concat();
                 !without.is_empty() && self.is_feasible(&without, nodes)
             };
-            // The longest run before `end` that can be dropped has at least `run` steps, and fewer than `too_many`.
-            let (mut run, mut too_many) = (0, end + 1);
-            let mut more = 1;
+            // Runs of doubling length first, so that one trial is enough for a step that is needed.
+            let (mut run, mut more) = (0, 1);
+            while run + more <= end && is_feasible(run + more) {
+                (run, more) = (run + more, 2 * more);
+            }
+            let mut too_many = (run + more).min(end + 1);
             while too_many - run > 1 {
-                let next =
-                    if more > 0 { (run + more).min(too_many - 1) } else { usize::midpoint(run, too_many) };
-                match is_feasible(next) {
-                    true => (run, more) = (next, 2 * more),
-                    false => (too_many, more) = (next, 0),
-                }
+                let middle = usize::midpoint(run, too_many);
+                if is_feasible(middle) { run = middle } else { too_many = middle }
             }
             set.drain(end - run..end);
             // The step before the run is needed.

@@ -85,7 +85,7 @@ impl<'a> Search<'a> {
 
     /// How many nodes the search covers. A wide one covers enough for every pod of the preemptor, however many these are.
     fn wanted_nodes(&self) -> usize {
-        let pods = usize::try_from(self.preemptor.pods).unwrap_or(NODES);
+        let pods = self.pods();
         let wanted = |pods: usize| NODES.saturating_add(pods.saturating_mul(NODES_PER_POD));
         match (self.wide, self.follow_up) {
             (true, _) => wanted(pods).saturating_mul(WIDE_FACTOR),
@@ -119,9 +119,8 @@ impl<'a> Search<'a> {
     /// The nodes of a borrower's workloads, in the order of what their eviction costs.
     fn nodes_of_borrower(&self, borrower: &Borrower, excluded: &mut Excluded<'_>) -> Vec<NodeId> {
         let reclaimable = || self.cluster.reclaimable(self.preemptor.pool, borrower.team);
-        let pods = usize::try_from(self.preemptor.pods).unwrap_or(NODES);
         let most = match self.wide {
-            true => (EXAMINED_PER_BORROWER * WIDE_FACTOR).max(pods.saturating_mul(NODES_PER_POD)),
+            true => (EXAMINED_PER_BORROWER * WIDE_FACTOR).max(self.pods().saturating_mul(NODES_PER_POD)),
             false => EXAMINED_PER_BORROWER,
         };
         let mut cheapest = Vec::new();

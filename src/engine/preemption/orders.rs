@@ -25,7 +25,7 @@ impl Search<'_> {
         if !self.confined || self.wide {
             return usize::MAX;
         }
-        CONFINED_STEPS + CONFINED_STEPS_PER_POD * usize::try_from(self.preemptor.pods).unwrap_or(1)
+        CONFINED_STEPS.saturating_add(CONFINED_STEPS_PER_POD.saturating_mul(self.pods()))
     }
 
     /// The nodes that a set can change or that have free capacity, by name.

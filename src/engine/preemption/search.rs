@@ -152,6 +152,11 @@ impl<'a> Search<'a> {
         self.confined && self.effort() > MAX_SETS_CONFINED
     }
 
+    /// How many pods the preemptor has.
+    pub fn pods(&self) -> usize {
+        usize::try_from(self.preemptor.pods).unwrap_or(usize::MAX)
+    }
+
     /// The preemptor's pods as a placement request.
     pub fn request(&self) -> Request<'a> {
         let preemptor = &self.preemptor;

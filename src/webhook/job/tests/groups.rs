@@ -6,6 +6,7 @@ use crate::directory::Directory;
 use crate::webhook::job::tests::{job, queued};
 use crate::webhook::test_client::{Ask, ask, directory, with};
 
+/// The PodGroup of a new Job on an API server with PodGroups.
 async fn group_of(change: Value) -> Option<String> {
     let there = Directory { pod_groups: true, ..directory() };
     let answer = ask(Ask { directory: there, ..Ask::create(job(change)) }).await;

@@ -274,8 +274,6 @@ async fn an_unlabelled_running_job_does_not_grow() {
     assert!(!ask(Ask::update(before, job(json!({"spec": {"parallelism": 5}})))).await.allowed);
 }
 
-/// The PodGroup of a new Job on an API server with PodGroups.
-
 #[tokio::test]
 async fn a_template_with_a_node_or_a_record_is_refused_and_an_old_one_stays_editable() {
     let pinned = json!({"spec": {"template": {"spec": {"nodeName": "n4"}}}});
