@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 /// Number of requests at the same time.
 pub const IN_FLIGHT: usize = 16;
 /// Timeout of every step.
-const PATIENCE: Duration = Duration::from_secs(300);
+const PATIENCE: Duration = Duration::from_secs(900);
 /// The label by which a phase's Jobs are watched.
 const PHASE: &str = "bench";
 

@@ -8,18 +8,22 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use tokio::sync::Semaphore;
 
-use crate::figures::{Rows, mean, seconds};
+use crate::figures::{Rows, mean, seconds, seconds_of};
 use crate::jobs::{self, Shape};
 use crate::load::{self, IN_FLIGHT};
-use crate::stage::{Running, Stage, say};
+use crate::stage::{RAW, Running, Side, Stage, say};
 
 /// A test of Kueue.
 pub struct Test {
     part: &'static str,
     cohorts: usize,
-    teams: usize,
+    teams_of_each: usize,
     /// Jobs of each class in each team.
     jobs: [usize; 3],
+    /// Whether it also runs without Sluice.
+    raw: bool,
+    /// Longest time of a run.
+    patience: Duration,
     goal: &'static str,
     total: &'static str,
     waits: [&'static str; 3],
@@ -29,8 +33,10 @@ pub struct Test {
 pub const BASELINE: Test = Test {
     part: "kueue-baseline",
     cohorts: 5,
-    teams: 6,
+    teams_of_each: 6,
     jobs: [350, 100, 50],
+    raw: true,
+    patience: Duration::from_secs(1_800),
     goal: "< 351 s",
     total: "Kueue 351.1 s, simulated",
     waits: ["Kueue 215 s", "Kueue 76.8 s", "Kueue 16.5 s"],
@@ -39,8 +45,10 @@ pub const BASELINE: Test = Test {
 pub const LARGE: Test = Test {
     part: "kueue-large",
     cohorts: 10,
-    teams: 100,
+    teams_of_each: 100,
     jobs: [35, 10, 5],
+    raw: false,
+    patience: Duration::from_secs(5_400),
     goal: "< 1,179 s",
     total: "Kueue 1,179 s, simulated",
     waits: ["Kueue 700 s", "", ""],
@@ -61,16 +69,25 @@ const CLASSES: [Class; 3] = [
 ];
 
 impl Test {
+    fn teams(&self) -> usize {
+        self.cohorts * self.teams_of_each
+    }
+
+    fn all(&self) -> usize {
+        self.jobs.iter().sum::<usize>() * self.teams()
+    }
+
     fn names(&self) -> Vec<String> {
-        let team = |at: usize| format!("{}-{}-{}", self.part, at / self.teams, at % self.teams);
-        (0..self.cohorts * self.teams).map(team).collect()
+        let team =
+            |at: usize| format!("{}-{}-{}", self.part, at / self.teams_of_each, at % self.teams_of_each);
+        (0..self.teams()).map(team).collect()
     }
 
     /// Each team has 20 CPUs and may borrow 100 of those of its cohort.
     fn objects(&self) -> Result<String> {
         let mut text = String::new();
         for cohort in 0..self.cohorts {
-            let all = self.teams * 20;
+            let all = self.teams_of_each * 20;
             write!(
                 text,
                 "---
@@ -99,31 +116,64 @@ kind: Namespace
 metadata: {{name: {name}, labels: {{sluice.dev/team: {name}}}}}
 ",
                 self.part,
-                at / self.teams
+                at / self.teams_of_each
             )?;
         }
         Ok(text)
     }
 }
 
-/// From the first create until all have succeeded.
+/// What a run of one side has taken.
+struct Took {
+    total: Duration,
+    /// The mean wait of each class.
+    waits: [Duration; 3],
+}
+
+/// From the first create until all have succeeded. Raw Jobs are held by no quota.
 pub async fn run(stage: &mut Stage, test: &Test, rows: &mut Rows) -> Result<()> {
-    stage.with_sluice(&test.objects()?).await?;
-    load::quiet().await?;
+    let mut raw = None;
+    if stage.runs(Side::Raw) && test.raw {
+        stage.without_sluice().await?;
+        load::quiet().await?;
+        let names = RAW.map(str::to_owned);
+        raw = Some(ended(stage, test, &format!("raw-{}", test.part), &names, Side::Raw).await?);
+        load::clear(&stage.client, &RAW).await?;
+    }
+    let mut sluice = None;
+    if stage.runs(Side::Sluice) {
+        stage.with_sluice(&test.objects()?).await?;
+        load::quiet().await?;
+        sluice = Some(ended(stage, test, test.part, &test.names(), Side::Sluice).await?);
+    }
+
+    let total = |took: &Option<Took>| seconds_of(took.as_ref().map(|took| took.total));
+    let figure = format!("{} Jobs of {} teams, created, run and ended", test.all(), test.teams());
+    rows.add(test.part, &figure, &total(&raw), &total(&sluice), test.goal, test.total);
+    for (class, of) in CLASSES.iter().enumerate() {
+        let wait = |took: &Option<Took>| seconds_of(took.as_ref().map(|took| took.waits[class]));
+        let figure = format!("mean wait of {} Jobs", of.name);
+        rows.add(test.part, &figure, &wait(&raw), &wait(&sluice), "", test.waits[class]);
+    }
+    Ok(())
+}
+
+/// Creates the Jobs of all teams in these namespaces, and waits until they have succeeded.
+async fn ended(stage: &Stage, test: &Test, step: &str, namespaces: &[String], side: Side) -> Result<Took> {
     let client = stage.client.clone();
-    let names = test.names();
-    let steps = CLASSES.map(|class| format!("{}-{}", test.part, class.name));
-    let counts = test.jobs.map(|jobs| jobs * names.len());
+    let steps = CLASSES.map(|class| format!("{step}-{}", class.name));
+    let counts = test.jobs.map(|jobs| jobs * test.teams());
     let mut due: Vec<(Duration, usize, usize)> = Vec::new();
     for (class, of) in CLASSES.iter().enumerate() {
         // One of each team in turn, as their places in the list of names.
         due.extend(
-            (0..counts[class]).map(|at| (of.every * u32::try_from(at / names.len()).unwrap_or(0), class, at)),
+            (0..counts[class])
+                .map(|at| (of.every * u32::try_from(at / test.teams()).unwrap_or(0), class, at)),
         );
     }
     due.sort_unstable();
     let [mut small, mut medium, mut large] =
-        [0, 1, 2].map(|class| Running::succeeded(&client, &steps[class]));
+        [0, 1, 2].map(|class| Running::succeeded(&client, &steps[class], test.patience));
 
     let (before, began) = (stage.processors()?, Instant::now());
     let mut last = began;
@@ -133,16 +183,12 @@ pub async fn run(stage: &mut Stage, test: &Test, rows: &mut Rows) -> Result<()> 
         tokio::time::sleep_until((began + at).into()).await;
         let permit = Arc::clone(&permits).acquire_owned().await?;
         let (client, step, namespace) =
-            (client.clone(), steps[class].clone(), names[number % names.len()].clone());
+            (client.clone(), steps[class].clone(), namespaces[number % namespaces.len()].clone());
         created.push(tokio::spawn(async move {
             let of = &CLASSES[class];
             let (asks, namespaces) = (("cpu", of.asks), [namespace.as_str()]);
-            let shape = Shape {
-                asks,
-                runs: Some(of.runs),
-                queue: Some(of.name),
-                ..Shape::single(&step, &namespaces)
-            };
+            let queue = (side == Side::Sluice).then_some(of.name);
+            let shape = Shape { asks, runs: Some(of.runs), queue, ..Shape::single(&step, &namespaces) };
             let made = shape.create_one(&client, number).await;
             drop(permit);
             made
@@ -159,15 +205,11 @@ pub async fn run(stage: &mut Stage, test: &Test, rows: &mut Rows) -> Result<()> 
     say(&format!("  {all} created after {}", seconds(began.elapsed())));
     let ends =
         tokio::try_join!(small.reaches(counts[0]), medium.reaches(counts[1]), large.reaches(counts[2]))?;
-    let took = ends.0.max(ends.1).max(ends.2) - began;
+    let total = ends.0.max(ends.1).max(ends.2) - began;
     stage.say_processors(&before)?;
-
-    let figure = format!("{all} Jobs of {} teams, created, run and ended", names.len());
-    rows.add(test.part, &figure, "", &seconds(took), test.goal, test.total);
-    for (class, of) in CLASSES.iter().enumerate() {
-        let waits = jobs::waits(&client, &steps[class], counts[class]).await?;
-        let figure = format!("mean wait of {} Jobs", of.name);
-        rows.add(test.part, &figure, "", &seconds(mean(&waits)), "", test.waits[class]);
+    let mut waits = [Duration::ZERO; 3];
+    for (class, wait) in waits.iter_mut().enumerate() {
+        *wait = mean(&jobs::waits(&client, &steps[class], counts[class]).await?);
     }
-    Ok(())
+    Ok(Took { total, waits })
 }

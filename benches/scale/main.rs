@@ -76,8 +76,18 @@ const PARTS: [&str; 15] = [
     "waiting",
 ];
 /// The parts with a load that also runs without Sluice.
-const WITH_RAW: [&str; 9] =
-    ["fill", "stream", "reclaim", "gangs", "10000x1", "500x20", "20x500", "1x10000", "waiting"];
+const WITH_RAW: [&str; 10] = [
+    "fill",
+    "stream",
+    "reclaim",
+    "gangs",
+    "10000x1",
+    "500x20",
+    "20x500",
+    "1x10000",
+    "kueue-baseline",
+    "waiting",
+];
 const TABLE: &str = "bench-scale";
 
 #[tokio::main]

@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 use crate::load;
 use crate::processors::Processors;
 
-/// Longest time of a step.
+/// Longest time of most steps.
 const PATIENCE: Duration = Duration::from_secs(900);
 /// Time between two lines of progress.
 const REPORT_EVERY: Duration = Duration::from_secs(5);
@@ -146,6 +146,7 @@ impl Stage {
 pub struct Running {
     seen: watch::Receiver<Seen>,
     step: String,
+    patience: Duration,
     task: JoinHandle<()>,
 }
 
@@ -158,16 +159,17 @@ struct Seen {
 impl Running {
     /// Starts to watch the pods that run.
     pub fn watch(client: &Client, step: &str) -> Self {
-        Self::in_phase(client, step, "Running", false)
+        Self::in_phase(client, step, "Running", PATIENCE)
     }
 
     /// Starts to watch the pods that have succeeded, instead of those that run. Those that are deleted afterwards count too:
-    /// the control plane deletes the oldest of very many.
-    pub fn succeeded(client: &Client, step: &str) -> Self {
-        Self::in_phase(client, step, "Succeeded", true)
+    /// the control plane deletes the oldest of very many. The last must have succeeded after this time.
+    pub fn succeeded(client: &Client, step: &str, patience: Duration) -> Self {
+        Self::in_phase(client, step, "Succeeded", patience)
     }
 
-    fn in_phase(client: &Client, step: &str, phase: &str, for_good: bool) -> Self {
+    fn in_phase(client: &Client, step: &str, phase: &str, patience: Duration) -> Self {
+        let for_good = phase == "Succeeded";
         let (sender, seen) = watch::channel(Seen { running: 0, at: Instant::now() });
         let config = watcher::Config::default()
             .labels(&format!("{STEP}={step}"))
@@ -196,7 +198,7 @@ impl Running {
                 sender.send_replace(Seen { running: running.len(), at: Instant::now() });
             }
         });
-        Self { seen, step: step.to_owned(), task }
+        Self { seen, step: step.to_owned(), patience, task }
     }
 
     /// Waits until so many run, and returns the time.
@@ -217,8 +219,8 @@ impl Running {
                     began.elapsed().as_secs_f64()
                 ));
             }
-            if began.elapsed() > PATIENCE {
-                bail!("{}: {} of {count} after {PATIENCE:?}", self.step, seen.running);
+            if began.elapsed() > self.patience {
+                bail!("{}: {} of {count} after {:?}", self.step, seen.running, self.patience);
             }
             let _ = tokio::time::timeout(REPORT_EVERY, self.seen.changed()).await;
         }

@@ -69,14 +69,16 @@ pub struct Metrics {
 }
 
 /// Purposes of a write, a label.
-pub const WRITES: [&str; 14] = [
+pub const WRITES: [&str; 16] = [
     "admit",
     "resize",
     "evict",
     "fail",
     "restore",
+    "complete",
     "release",
     "place",
+    "end_pod",
     "remake",
     "shorten",
     "disruption",

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
-use sluice_harness::World;
+use anyhow::{Context as _, Result, ensure};
+use sluice::api::names;
+use sluice_harness::{View, World};
 
 use crate::support::{Job, SLUICE, complete, nodes, queued, running, team};
 
@@ -77,9 +78,53 @@ async fn what_ends_holds_its_capacity_until_its_last_pod_has_gone() {
         }
         ensure!(most == 3, "{most} hold capacity of three: {}", world.view().await?.summary("a"));
         ensure!(ending > 0, "their pods took time to end");
-        running(world, "a", 3).await.map(drop)
+        running(world, "a", 3).await?;
+        a_job_ends_that_was_stopped_when_its_pods_had_done_their_work(world).await
     })
     .await;
+}
+
+/// A Job is stopped so soon after its start that its controller has not written the start time yet, and its only pod succeeds
+/// before it can be ended. The API server takes no end without a start, and the controller gives none to a suspended Job.
+async fn a_job_ends_that_was_stopped_when_its_pods_had_done_their_work(world: &World) -> Result<()> {
+    const CONTROLLER: &str = "kube-controller-manager";
+    let within = "--namespace=a";
+    world.kubectl.ok(&["delete", "job", "next-0", within]).await?;
+    world.kubectl.apply(&Job::new("a", "done").gpus(4).manifest()).await?;
+    let running = |view: &View| view.running("a").find(|pod| pod.name.starts_with("done")).cloned();
+    let view = world.until("it runs", |view| running(view).map(drop).ok_or(view.summary("a"))).await?;
+    let pod = running(&view).context("a pod")?;
+    world
+        .until("its controller has counted the pod", |view| match view.job("a", "done") {
+            Some(job) if job.active == 1 => Ok(()),
+            _ => Err(view.summary("a")),
+        })
+        .await?;
+    world.cluster.stop(CONTROLLER).await?;
+    let succeeded = r#"{"status": {"phase": "Succeeded"}}"#;
+    let patch = ["patch", "pod", &pod.name, within, "--subresource=status", "--type=merge", "-p", succeeded];
+    world.kubectl.ok(&patch).await?;
+    // The hold keeps Sluice from starting it again before its controller is back.
+    let (hold, requeue) =
+        (format!("{}=true", names::HOLD), format!("{}={}", names::REQUEUE, jiff::Timestamp::now()));
+    world.kubectl.ok(&["annotate", "job", "done", within, &hold, &requeue]).await?;
+    world
+        .until("it is suspended", |view| match view.job("a", "done") {
+            Some(job) if job.suspended => Ok(()),
+            _ => Err(view.summary("a")),
+        })
+        .await?;
+    let unstarted = r#"{"status": {"startTime": null}}"#;
+    let patch = ["patch", "job", "done", within, "--subresource=status", "--type=merge", "-p", unstarted];
+    world.kubectl.ok(&patch).await?;
+    world.cluster.start(CONTROLLER).await?;
+    world
+        .until("it is Complete", |view| match view.job("a", "done") {
+            Some(job) if job.complete => Ok(()),
+            _ => Err(view.summary("a")),
+        })
+        .await
+        .map(drop)
 }
 
 async fn delete(world: &World, prefix: &str) -> Result<()> {

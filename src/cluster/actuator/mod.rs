@@ -35,6 +35,8 @@ pub enum Purpose {
     Fail,
     /// Give a stopped Job its user's template back.
     Restore,
+    /// Let a stopped Job end that has done all its work.
+    Complete,
     /// Let pods run that the admission of their group has not reached yet.
     Release,
     /// Give a pod of a Job its node.
@@ -61,6 +63,7 @@ impl Purpose {
             Self::Evict => "evict",
             Self::Fail => "fail",
             Self::Restore => "restore",
+            Self::Complete => "complete",
             Self::Release => "release",
             Self::Place => "place",
             Self::EndPod => "end_pod",

@@ -73,6 +73,8 @@ pub struct Mirror {
     leaving: BTreeSet<WorkloadId>,
     /// Those of them without pods, here and by their own count.
     vacant: BTreeSet<WorkloadId>,
+    /// The Jobs that their controller cannot end.
+    endless: BTreeSet<WorkloadId>,
     groups: Groups,
     profiles: Profiles,
     replicas: Replicas,

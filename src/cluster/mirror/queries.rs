@@ -299,6 +299,11 @@ impl Mirror {
         })
     }
 
+    /// The Jobs that their controller cannot end, see [`Managed::start`].
+    pub fn endless(&self) -> impl Iterator<Item = &WorkloadId> {
+        self.endless.iter()
+    }
+
     /// The queue of a workload: the one it names, else the first of its team.
     #[must_use]
     pub fn queue_of(&self, workload: &Workload) -> Name {

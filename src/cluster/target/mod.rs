@@ -295,6 +295,22 @@ impl Managed {
         }
     }
 
+    /// Whether its controller cannot end it, see [`Managed::start`].
+    #[must_use]
+    pub fn cannot_end(&self) -> bool {
+        matches!(&self.target, Target::Job(job) if job.missing_start.is_some())
+    }
+
+    /// Gives a Job that its controller cannot end the start time that is missing; empty for everything else.
+    #[must_use]
+    pub fn start(&self, version: u64) -> Patch {
+        let patch = match &self.target {
+            Target::Job(job) => job.start(&self.facts, version),
+            _ => None,
+        };
+        patch.unwrap_or_default()
+    }
+
     /// Gives a stopped object its user's template back and ends the admission; empty for pods, which do not come
     /// back. The mark of the hold stays as it is: an evicted object has it, one that its user suspended has not, and
     /// gets it when its user resumes it. So a resume is never undone, whichever of the two is written first.

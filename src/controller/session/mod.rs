@@ -71,6 +71,7 @@ pub struct Session {
     last_number: u64,
     restores: Retries,
     releases: Retries,
+    completions: Retries,
     /// The pods with a grace period that is being shortened.
     shortenings: Retries,
     /// The pods that are being ended on nodes that do not answer, with their workload.
@@ -201,7 +202,7 @@ impl Session {
         let deadlines =
             [self.restores.next(), self.releases.next(), self.placing.next(), self.waiting.next()];
         let deadlines = deadlines.into_iter().chain([self.long_waits.next(), self.budget_news.next()]);
-        let deadlines = deadlines.chain([self.shortenings.next()]);
+        let deadlines = deadlines.chain([self.shortenings.next(), self.completions.next()]);
         deadlines.chain([self.twins.next(), self.engine.next_deadline()]).flatten().min()
     }
 
@@ -240,6 +241,7 @@ impl Session {
         }
         self.restore(now);
         self.release(now);
+        self.let_end(now);
         self.shorten(now);
         let since = *self.leads_since.get_or_insert(now);
         let to = Outlets { notices: &self.notices, metrics: &self.metrics, notifier: &self.notifier, since };
@@ -316,7 +318,7 @@ impl Session {
             self.finish_placement(&id.0, end);
             return;
         }
-        if matches!(purpose, Purpose::Restore | Purpose::Release) {
+        if matches!(purpose, Purpose::Restore | Purpose::Release | Purpose::Complete) {
             self.finish_retry(id, purpose, end);
             return;
         }

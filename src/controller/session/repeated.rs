@@ -1,4 +1,4 @@
-//! Writes that need no decision: restored templates and pods of admitted groups that are let run.
+//! Writes that need no decision: restored templates, pods of admitted groups that are let run, and Jobs that are let end.
 
 use super::super::decisions::{record, write_on};
 use super::super::pod_groups;
@@ -35,6 +35,17 @@ impl Session {
         }
     }
 
+    /// Lets stopped Jobs end that have done all their work.
+    pub(super) fn let_end(&mut self, now: Time) {
+        let wanted = self.mirror.endless().filter(|id| !self.decisions.contains_key(*id)).collect();
+        for id in self.completions.due(&wanted, now) {
+            let Some((managed, version)) = self.mirror.workload(&id) else { continue };
+            let task = Task::Single(Operation::PatchStatus(managed.start(version)));
+            self.actuator.start(write_on(managed, Purpose::Complete, task, String::new()));
+            self.completions.started(id);
+        }
+    }
+
     /// Handles the outcome of a write without a decision. It is retried while it is wanted.
     pub(super) fn finish_retry(&mut self, id: WorkloadId, purpose: Purpose, end: End) {
         let mut ended = false;
@@ -50,7 +61,11 @@ impl Session {
             }
             End::Abandoned => self.lost_track = true,
         }
-        let retries = if purpose == Purpose::Restore { &mut self.restores } else { &mut self.releases };
+        let retries = match purpose {
+            Purpose::Restore => &mut self.restores,
+            Purpose::Complete => &mut self.completions,
+            _ => &mut self.releases,
+        };
         // The write may have left out some pods of a group.
         if ended && self.mirror.still_gated(&id).next().is_none() {
             retries.ended(&id);

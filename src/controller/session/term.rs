@@ -72,6 +72,7 @@ impl Session {
             last_number: 0,
             restores: Retries::default(),
             releases: Retries::default(),
+            completions: Retries::default(),
             shortenings: Retries::default(),
             ending: [].into(),
             placing: PodPlacement::default(),

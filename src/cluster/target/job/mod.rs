@@ -17,7 +17,7 @@ use super::{JobSeen, Managed, Past, Suspension, Target, gates};
 use crate::api::caps::Counts;
 use crate::api::names;
 use crate::api::pod_group::is_own;
-use crate::api::record::Record;
+use crate::api::record::{Record, time};
 use crate::api::seats::Seats;
 use crate::engine::types::amount::Amount;
 use crate::engine::types::{Name, Observed, PodShape, Profile, Size, Time, Workload, WorkloadKind};
@@ -61,6 +61,8 @@ pub struct JobFacts {
     pub larger: Option<Box<str>>,
     /// Whether its status has a start time.
     pub started: bool,
+    /// The time of its start, if its controller cannot end it without one.
+    pub missing_start: Option<Time>,
     /// Whether its status has any condition.
     pub conditioned: bool,
     /// The sizes of its pods to choose from.
@@ -202,6 +204,7 @@ impl Reading<'_> {
             wanted: self.wanted,
             larger: larger(job).map(Into::into),
             started: job.status.start_time.is_some(),
+            missing_start: self.missing_start(),
             conditioned: conditions(job).next().is_some(),
             sizes,
             gang: gang(job, self.parallelism).filter(|_| !over),
@@ -241,6 +244,19 @@ impl Reading<'_> {
         let status = &self.job.status;
         let left = count(status.active) > 0 || count(status.terminating) > 0;
         self.is_over() && !left && self.job.metadata.deletion_timestamp.is_none()
+    }
+
+    /// The time of the last start of a Job that its controller is ending and cannot end. The API server takes no end without a
+    /// start, and the controller gives a suspended Job none: it has taken it away (since Kubernetes 1.36), or its own write of it
+    /// was overtaken by an eviction right after the start, and yet the pods have succeeded.
+    fn missing_start(&self) -> Option<Time> {
+        let (job, status) = (self.job, &self.job.status);
+        let over = conditions(job).any(|condition| condition.status == "True" && is_last(condition));
+        let suspended = job.spec.suspend == Some(true) && job.metadata.deletion_timestamp.is_none();
+        let ending = conditions(job).find(|condition| ends(condition)).filter(|_| suspended && !over);
+        let end = ending.filter(|_| status.start_time.is_none())?.last_transition_time.as_ref()?;
+        let started = self.marks.record.as_ref().map(|record| time(record.at));
+        Some(started.map_or_else(|| instant(end), |at| at.min(instant(end))))
     }
 
     fn is_admitted(&self) -> bool {
@@ -383,6 +399,11 @@ fn ran(job: &wire::Job) -> Option<Duration> {
 fn ends(condition: &wire::Condition) -> bool {
     condition.status == "True"
         && matches!(condition.type_.as_str(), "Complete" | "Failed" | "FailureTarget" | "SuccessCriteriaMet")
+}
+
+/// Whether a condition is the last that a Job gets.
+fn is_last(condition: &wire::Condition) -> bool {
+    matches!(condition.type_.as_str(), "Complete" | "Failed")
 }
 
 fn conditions(job: &wire::Job) -> impl Iterator<Item = &wire::Condition> {

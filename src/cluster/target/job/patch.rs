@@ -10,7 +10,7 @@ use super::super::{Facts, Failure, Grant, Pin, gates};
 use super::{JobFacts, count, suspension};
 use crate::api::affinity::pinned;
 use crate::api::names;
-use crate::api::record::{Eviction, Record};
+use crate::api::record::{Eviction, Record, timestamp};
 use crate::engine::types::Name;
 
 /// The affinity of its pods.
@@ -115,6 +115,13 @@ impl JobFacts {
             add(&["status", "conditions"], json!([target]))
         });
         Patch(patch)
+    }
+
+    /// Gives a Job that its controller cannot end the start time that is missing.
+    pub(in crate::cluster::target) fn start(&self, facts: &Facts, version: u64) -> Option<Patch> {
+        let at = timestamp(self.missing_start?);
+        let start = add(&["status", "startTime"], json!(seconds(at)));
+        Some(Patch(vec![at_version(version), test(&["metadata", "uid"], json!(&*facts.uid)), start]))
     }
 
     pub(in crate::cluster::target) fn restore(&self, facts: &Facts, version: u64) -> Patch {

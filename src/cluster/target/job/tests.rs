@@ -130,6 +130,40 @@ fn an_ending_job_is_finished() {
 }
 
 #[test]
+fn a_stopped_job_that_its_controller_cannot_end_gets_a_start() {
+    let record =
+        r#"{"pool":"default","nodes":{"n":1},"pods":1,"borrowed":false,"at":"2026-11-21T09:00:00Z"}"#;
+    let of = |status: Value| {
+        let mut object = json!({
+            "metadata": {"annotations": {"sluice.dev/held": null, "sluice.dev/admission": record}},
+            "spec": {"suspend": true}, "status": {"conditions": [{
+                "type": "SuccessCriteriaMet", "status": "True", "lastTransitionTime": "2026-11-21T09:00:05Z",
+            }]},
+        });
+        json_patch::merge(&mut object, &status);
+        let managed = seen(object).managed.expect("managed");
+        assert_eq!(managed.workload.state, Observed::Finished);
+        managed.cannot_end().then(|| serde_json::to_value(managed.start(17)).expect("JSON"))
+    };
+    let start = |at: &str| Some(json!({"op": "add", "path": "/status/startTime", "value": at}));
+    let patch = of(json!({})).expect("it cannot end");
+    assert_eq!(patch.get(2).cloned(), start("2026-11-21T09:00:00Z"), "{patch}");
+    let early = json!({"status": {"conditions": [
+        {"type": "FailureTarget", "status": "True", "lastTransitionTime": "2026-11-21T08:59:59Z"},
+    ]}});
+    let patch = of(early).expect("it cannot end");
+    assert_eq!(patch.get(2).cloned(), start("2026-11-21T08:59:59Z"), "no start after the end: {patch}");
+
+    assert_eq!(of(json!({"status": {"startTime": "2026-11-21T09:00:00Z"}})), None);
+    assert_eq!(of(json!({"spec": {"suspend": false}})), None, "its controller gives it one");
+    assert_eq!(of(json!({"metadata": {"deletionTimestamp": "2026-11-21T09:00:09Z"}})), None);
+    let over = json!({"status": {"conditions": [
+        {"type": "Complete", "status": "True", "lastTransitionTime": "2026-11-21T09:00:05Z"},
+    ]}});
+    assert_eq!(of(over), None);
+}
+
+#[test]
 fn a_finished_job_asks_for_what_its_last_pods_hold_until_they_have_gone() {
     let asks = |metadata: Value, status: Value| {
         let containers = json!([{"name": "c", "resources": {"requests": {"nvidia.com/gpu": "2"}}}]);
