@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use tokio::sync::Semaphore;
 
+use crate::WITH_RAW;
 use crate::figures::{Rows, mean, seconds, seconds_of};
 use crate::jobs::{self, Shape};
 use crate::load::{self, IN_FLIGHT};
@@ -20,8 +21,6 @@ pub struct Test {
     teams_of_each: usize,
     /// Jobs of each class in each team.
     jobs: [usize; 3],
-    /// Whether it also runs without Sluice.
-    raw: bool,
     /// Longest time of a run.
     patience: Duration,
     goal: &'static str,
@@ -35,7 +34,6 @@ pub const BASELINE: Test = Test {
     cohorts: 5,
     teams_of_each: 6,
     jobs: [350, 100, 50],
-    raw: true,
     patience: Duration::from_secs(1_800),
     goal: "< 351 s",
     total: "Kueue 351.1 s, simulated",
@@ -47,7 +45,6 @@ pub const LARGE: Test = Test {
     cohorts: 10,
     teams_of_each: 100,
     jobs: [35, 10, 5],
-    raw: false,
     patience: Duration::from_secs(5_400),
     goal: "< 1,179 s",
     total: "Kueue 1,179 s, simulated",
@@ -133,15 +130,15 @@ struct Took {
 /// From the first create until all have succeeded. Raw Jobs are held by no quota.
 pub async fn run(stage: &mut Stage, test: &Test, rows: &mut Rows) -> Result<()> {
     let mut raw = None;
-    if stage.runs(Side::Raw) && test.raw {
+    if stage.runs(Side::Raw) && WITH_RAW.contains(&test.part) {
         stage.without_sluice().await?;
         load::quiet().await?;
         let names = RAW.map(str::to_owned);
         raw = Some(ended(stage, test, &format!("raw-{}", test.part), &names, Side::Raw).await?);
-        load::clear(&stage.client, &RAW).await?;
     }
     let mut sluice = None;
     if stage.runs(Side::Sluice) {
+        load::clear(&stage.client, &RAW).await?;
         stage.with_sluice(&test.objects()?).await?;
         load::quiet().await?;
         sluice = Some(ended(stage, test, test.part, &test.names(), Side::Sluice).await?);

@@ -163,7 +163,7 @@ impl Running {
     }
 
     /// Starts to watch the pods that have succeeded, instead of those that run. Those that are deleted afterwards count too:
-    /// the control plane deletes the oldest of very many. The last must have succeeded after this time.
+    /// the control plane deletes the oldest of very many. The last has to succeed within this time.
     pub fn succeeded(client: &Client, step: &str, patience: Duration) -> Self {
         Self::in_phase(client, step, "Succeeded", patience)
     }

@@ -35,7 +35,7 @@ pub enum Purpose {
     Fail,
     /// Give a stopped Job its user's template back.
     Restore,
-    /// Let a stopped Job end that has done all its work.
+    /// Let the controller of a stopped Job end it.
     Complete,
     /// Let pods run that the admission of their group has not reached yet.
     Release,

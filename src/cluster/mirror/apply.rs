@@ -52,7 +52,7 @@ impl Mirror {
                     let now = now.and_then(|seen| seen.managed.as_deref());
                     let leaves =
                         now.is_some_and(|now| matches!(now.workload.state, Observed::Leaving { .. }));
-                    let endless = now.is_some_and(|now| now.cannot_end() && !now.workload.team.is_empty());
+                    let cannot_end = now.is_some_and(|now| now.cannot_end() && !now.workload.team.is_empty());
                     self.places.put(&uid, now.and_then(Managed::seats));
                     match now.and_then(Managed::gang) {
                         Some(gang) if gang.thinned => self.places.thin(&uid, true),
@@ -70,10 +70,10 @@ impl Mirror {
                     } else {
                         self.leaving.remove(&id);
                     }
-                    if endless {
-                        self.endless.insert(id.clone());
+                    if cannot_end {
+                        self.cannot_end.insert(id.clone());
                     } else {
-                        self.endless.remove(&id);
+                        self.cannot_end.remove(&id);
                     }
                     self.note_vacant(&id);
                     self.events.extend(event);
@@ -91,7 +91,7 @@ impl Mirror {
                     self.ready_pods.remove(&id);
                     self.leaving.remove(&id);
                     self.vacant.remove(&id);
-                    self.endless.remove(&id);
+                    self.cannot_end.remove(&id);
                     self.dirty_jobs.insert(id);
                     let team = before.managed.as_deref().map(|managed| &managed.workload.team);
                     if let (Some(before), Some(team)) = (before.managed.as_deref(), team)

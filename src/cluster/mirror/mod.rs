@@ -74,7 +74,7 @@ pub struct Mirror {
     /// Those of them without pods, here and by their own count.
     vacant: BTreeSet<WorkloadId>,
     /// The Jobs that their controller cannot end.
-    endless: BTreeSet<WorkloadId>,
+    cannot_end: BTreeSet<WorkloadId>,
     groups: Groups,
     profiles: Profiles,
     replicas: Replicas,

@@ -299,9 +299,9 @@ impl Mirror {
         })
     }
 
-    /// The Jobs that their controller cannot end, see [`Managed::start`].
-    pub fn endless(&self) -> impl Iterator<Item = &WorkloadId> {
-        self.endless.iter()
+    /// The Jobs that their controller cannot end, see [`Managed::add_start_time`].
+    pub fn cannot_end(&self) -> impl Iterator<Item = &WorkloadId> {
+        self.cannot_end.iter()
     }
 
     /// The queue of a workload: the one it names, else the first of its team.

@@ -295,17 +295,17 @@ impl Managed {
         }
     }
 
-    /// Whether its controller cannot end it, see [`Managed::start`].
+    /// Whether its controller cannot end it, see [`Managed::add_start_time`].
     #[must_use]
     pub fn cannot_end(&self) -> bool {
         matches!(&self.target, Target::Job(job) if job.missing_start.is_some())
     }
 
-    /// Gives a Job that its controller cannot end the start time that is missing; empty for everything else.
+    /// Writes the start time without which the controller of a stopped Job cannot end it; empty where none is missing.
     #[must_use]
-    pub fn start(&self, version: u64) -> Patch {
+    pub fn add_start_time(&self, version: u64) -> Patch {
         let patch = match &self.target {
-            Target::Job(job) => job.start(&self.facts, version),
+            Target::Job(job) => job.add_start_time(&self.facts, version),
             _ => None,
         };
         patch.unwrap_or_default()

@@ -35,12 +35,12 @@ impl Session {
         }
     }
 
-    /// Lets stopped Jobs end that have done all their work.
+    /// Writes the start times without which the controller of stopped Jobs cannot end them.
     pub(super) fn let_end(&mut self, now: Time) {
-        let wanted = self.mirror.endless().filter(|id| !self.decisions.contains_key(*id)).collect();
+        let wanted = self.mirror.cannot_end().filter(|id| !self.decisions.contains_key(*id)).collect();
         for id in self.completions.due(&wanted, now) {
             let Some((managed, version)) = self.mirror.workload(&id) else { continue };
-            let task = Task::Single(Operation::PatchStatus(managed.start(version)));
+            let task = Task::Single(Operation::PatchStatus(managed.add_start_time(version)));
             self.actuator.start(write_on(managed, Purpose::Complete, task, String::new()));
             self.completions.started(id);
         }

@@ -61,7 +61,7 @@ pub struct JobFacts {
     pub larger: Option<Box<str>>,
     /// Whether its status has a start time.
     pub started: bool,
-    /// The time of its start, if its controller cannot end it without one.
+    /// The time of its start, if its status lacks one and its controller cannot end it for that reason.
     pub missing_start: Option<Time>,
     /// Whether its status has any condition.
     pub conditioned: bool,
@@ -246,12 +246,13 @@ impl Reading<'_> {
         self.is_over() && !left && self.job.metadata.deletion_timestamp.is_none()
     }
 
-    /// The time of the last start of a Job that its controller is ending and cannot end. The API server takes no end without a
-    /// start, and the controller gives a suspended Job none: it has taken it away (since Kubernetes 1.36), or its own write of it
-    /// was overtaken by an eviction right after the start, and yet the pods have succeeded.
+    /// The start time that a Job lacks whose controller tries to end it. The API server refuses the end of a Job without a start
+    /// time, and the controller writes none while the Job is suspended. It is missing where an eviction right after the start came
+    /// before the controller's first write of the status, or where the controller has removed it from a suspended Job (since
+    /// Kubernetes 1.36).
     fn missing_start(&self) -> Option<Time> {
         let (job, status) = (self.job, &self.job.status);
-        let over = conditions(job).any(|condition| condition.status == "True" && is_last(condition));
+        let over = conditions(job).any(is_last);
         let suspended = job.spec.suspend == Some(true) && job.metadata.deletion_timestamp.is_none();
         let ending = conditions(job).find(|condition| ends(condition)).filter(|_| suspended && !over);
         let end = ending.filter(|_| status.start_time.is_none())?.last_transition_time.as_ref()?;
@@ -401,9 +402,9 @@ fn ends(condition: &wire::Condition) -> bool {
         && matches!(condition.type_.as_str(), "Complete" | "Failed" | "FailureTarget" | "SuccessCriteriaMet")
 }
 
-/// Whether a condition is the last that a Job gets.
+/// Whether a condition says that the Job has ended: its controller writes no other one after it.
 fn is_last(condition: &wire::Condition) -> bool {
-    matches!(condition.type_.as_str(), "Complete" | "Failed")
+    condition.status == "True" && matches!(condition.type_.as_str(), "Complete" | "Failed")
 }
 
 fn conditions(job: &wire::Job) -> impl Iterator<Item = &wire::Condition> {

@@ -117,8 +117,8 @@ impl JobFacts {
         Patch(patch)
     }
 
-    /// Gives a Job that its controller cannot end the start time that is missing.
-    pub(in crate::cluster::target) fn start(&self, facts: &Facts, version: u64) -> Option<Patch> {
+    /// Writes the start time without which the controller of a stopped Job cannot end it.
+    pub(in crate::cluster::target) fn add_start_time(&self, facts: &Facts, version: u64) -> Option<Patch> {
         let at = timestamp(self.missing_start?);
         let start = add(&["status", "startTime"], json!(seconds(at)));
         Some(Patch(vec![at_version(version), test(&["metadata", "uid"], json!(&*facts.uid)), start]))

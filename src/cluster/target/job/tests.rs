@@ -143,7 +143,7 @@ fn a_stopped_job_that_its_controller_cannot_end_gets_a_start() {
         json_patch::merge(&mut object, &status);
         let managed = seen(object).managed.expect("managed");
         assert_eq!(managed.workload.state, Observed::Finished);
-        managed.cannot_end().then(|| serde_json::to_value(managed.start(17)).expect("JSON"))
+        managed.cannot_end().then(|| serde_json::to_value(managed.add_start_time(17)).expect("JSON"))
     };
     let start = |at: &str| Some(json!({"op": "add", "path": "/status/startTime", "value": at}));
     let patch = of(json!({})).expect("it cannot end");
