@@ -407,7 +407,7 @@ impl World {
             state,
             ..Workload::job(&team.name, &name, request.pods, shape, item.submitted)
         };
-        self.engine.apply(Event::WorkloadApplied(workload), self.now);
+        self.engine.apply(Event::workload(workload), self.now);
     }
 
     /// Reports the pods of a workload to the engine, or their end.

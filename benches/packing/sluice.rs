@@ -114,7 +114,7 @@ impl crate::policy::Policy for Sluice {
     fn place(&mut self, cluster: &Cluster, pod: &Pod) -> Result<Option<Spot>> {
         self.arrived += 1;
         let workload = self.workload(pod);
-        self.engine.apply(Event::WorkloadApplied(workload.clone()), self.now());
+        self.engine.apply(Event::workload(workload.clone()), self.now());
         let plan = self.engine.plan(self.now());
         let mut spot = None;
         for action in plan.actions {
@@ -137,7 +137,7 @@ impl crate::policy::Policy for Sluice {
         let event = match self.answer.take() {
             Some(state) => {
                 workload.state = state;
-                Event::WorkloadApplied(workload)
+                Event::workload(workload)
             }
             None => Event::WorkloadRemoved(workload.id),
         };

@@ -1,6 +1,7 @@
 //! Decisions in flight: the write for each, and whether it still holds after its object changed.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 
@@ -17,7 +18,7 @@ pub struct Decision {
     /// The decision itself.
     pub action: Action,
     /// The workload at the time of the decision.
-    pub about: Workload,
+    pub about: Arc<Workload>,
     /// Whether the workload has no eviction on record, so an admission is its first.
     pub first: bool,
     /// The number of writes so far.
@@ -313,7 +314,7 @@ mod tests {
         };
         let ended = |reason: &str| {
             let mut ended = seen(false, &admitted(7));
-            ended.workload.state = Observed::Finished;
+            Arc::make_mut(&mut ended.workload).state = Observed::Finished;
             ended.facts.failure = Some(reason.into());
             ended
         };

@@ -138,7 +138,7 @@ mod tests {
     fn a_workload_reaches_a_mark_once() {
         let mut waits = LongWaits::default();
         for (name, at) in [("x", 1_000), ("y", 2_000), ("z", 3_000)] {
-            waits.note(&Event::WorkloadApplied(job(name, at)));
+            waits.note(&Event::workload(job(name, at)));
         }
         let waiting = &waits.teams["a"];
         let mark = Duration::from_secs(10);
@@ -158,11 +158,11 @@ mod tests {
     #[test]
     fn only_what_waits_is_kept() {
         let mut waits = LongWaits::default();
-        waits.note(&Event::WorkloadApplied(job("x", 1_000)));
-        waits.note(&Event::WorkloadApplied(Workload { hold: true, ..job("x", 1_000) }));
+        waits.note(&Event::workload(job("x", 1_000)));
+        waits.note(&Event::workload(Workload { hold: true, ..job("x", 1_000) }));
         assert!(waits.teams.is_empty() && waits.waits.is_empty());
         let again = Workload { evicted: Some(Time(9_000)), ..job("x", 1_000) };
-        waits.note(&Event::WorkloadApplied(again));
+        waits.note(&Event::workload(again));
         assert_eq!(waits.waits[&job("x", 0).id].1, Time(9_000), "it waits since its eviction");
         waits.note(&Event::WorkloadRemoved(job("x", 0).id));
         assert!(waits.teams.is_empty() && waits.waits.is_empty());

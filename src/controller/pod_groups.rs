@@ -57,6 +57,7 @@ fn each(managed: &Managed, purpose: Purpose, writes: Vec<Write>, message: &str) 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::sync::Arc;
 
     use serde_json::json;
 
@@ -78,7 +79,7 @@ mod tests {
         let pods = ["a", "b", "c"].map(member);
         let members: Vec<Member<'_>> = pods.iter().map(|member| (member, 5)).collect();
         let mut group = pods[0].clone();
-        group.workload.id = WorkloadId("group/a".into());
+        Arc::make_mut(&mut group.workload).id = WorkloadId("group/a".into());
         let nodes = BTreeMap::from([("n1".into(), 2), ("n2".into(), 1)]);
         let admission = Admission {
             pool: "p".into(),

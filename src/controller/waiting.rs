@@ -117,7 +117,8 @@ impl Waiting {
                     Some(_) => {}
                 }
             }
-            Event::WorkloadApplied(Workload { id, .. }) | Event::WorkloadRemoved(id) => self.forget(id),
+            Event::WorkloadApplied(workload) => self.forget(&workload.id),
+            Event::WorkloadRemoved(id) => self.forget(id),
             _ => {}
         }
     }
@@ -289,13 +290,13 @@ mod tests {
     #[test]
     fn only_what_waits_is_kept_and_looked_at() {
         let mut waiting = Waiting::default();
-        waiting.note(&Event::WorkloadApplied(job("x", false)), Time(0));
-        waiting.note(&Event::WorkloadApplied(job("y", false)), Time(1_000));
+        waiting.note(&Event::workload(job("x", false)), Time(0));
+        waiting.note(&Event::workload(job("y", false)), Time(1_000));
         assert_eq!(waiting.next(), Some(Time(3_000)));
-        waiting.note(&Event::WorkloadApplied(job("x", true)), Time(1_000));
+        waiting.note(&Event::workload(job("x", true)), Time(1_000));
         assert_eq!(waiting.next(), Some(Time(1_500)), "a hold is looked at soon");
         let ended = Workload { state: Observed::Finished, ..job("x", false) };
-        waiting.note(&Event::WorkloadApplied(ended), Time(2_000));
+        waiting.note(&Event::workload(ended), Time(2_000));
         assert_eq!(waiting.next(), Some(Time(4_000)));
         waiting.note(&Event::WorkloadRemoved(job("y", false).id), Time(2_000));
         assert_eq!((waiting.next(), waiting.told.len(), waiting.due.len()), (None, 0, 0));

@@ -42,7 +42,7 @@ use crate::webhook::offline::stored;
 struct Known {
     object: Arc<Object>,
     life: Life,
-    shape: PodShape,
+    shape: Arc<PodShape>,
     submitted: Time,
 }
 
@@ -333,7 +333,7 @@ impl Cluster {
         } else {
             let mut seen = target::pod::pod(&decode_value(object, manifest.clone())?);
             if let Some(managed) = seen.managed.as_deref_mut() {
-                managed.workload.submitted = submitted;
+                Arc::make_mut(&mut managed.workload).submitted = submitted;
             }
             if seen.group.is_some() {
                 refuse_running(object)?;
@@ -342,7 +342,7 @@ impl Cluster {
             let managed = seen.managed.clone();
             (Change::Pod(Seen::Object(id.0.clone(), seen)), managed)
         };
-        let shape = managed.map(|managed| managed.workload.shape).unwrap_or_default();
+        let shape = managed.map(|managed| Arc::clone(&managed.workload.shape)).unwrap_or_default();
         self.known.insert(id.clone(), Known { object: Arc::clone(object), life, shape, submitted });
         let effects = self.take(change);
         let Some(manifest) = member else { return Ok(effects) };
@@ -425,7 +425,7 @@ impl Cluster {
         id: WorkloadId,
     ) -> Result<Vec<Effect>, ScenarioError> {
         let workload = unmanaged_object::unmanaged(object, id.clone(), &self.mirror)?;
-        let (life, shape) = (workload.life, workload.shape.clone());
+        let (life, shape) = (workload.life, workload.shape.clone().into());
         self.known.insert(id, Known { object: Arc::clone(object), life, shape, submitted: Time(0) });
         Ok(vec![Effect::Unmanaged(workload)])
     }
@@ -457,14 +457,18 @@ impl Cluster {
                         // A group counts as submitted when it is complete, which the mirror knows.
                         submitted: if members.is_empty() { known.submitted } else { workload.submitted },
                         shape: match self.claims(&workload.id) {
-                            true => PodShape { requests: workload.shape.requests, ..known.shape.clone() },
-                            false => known.shape.clone(),
+                            true => {
+                                let requests = workload.shape.requests.clone();
+                                PodShape { requests, ..PodShape::clone(&known.shape) }.into()
+                            }
+                            false => Arc::clone(&known.shape),
                         },
                         resizable: workload.kind == WorkloadKind::Job,
                         // Pods of a scenario that state no grace period end at once.
                         grace: life.grace,
-                        ..workload
-                    },
+                        ..Arc::unwrap_or_clone(workload)
+                    }
+                    .into(),
                     None => workload,
                 };
                 let deadline = known.and_then(|known| deadline(&known.object));

@@ -1,5 +1,6 @@
 //! Effects of a scenario step on the simulation.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::unmanaged::UnmanagedWorkload;
@@ -14,7 +15,7 @@ pub enum Effect {
     /// A workload was submitted or changed.
     Submitted {
         /// The workload.
-        workload: Workload,
+        workload: Arc<Workload>,
         /// Run time and grace of its pods.
         life: Life,
         /// Its `activeDeadlineSeconds`, for each run.
@@ -25,7 +26,7 @@ pub enum Effect {
         members: Vec<WorkloadId>,
     },
     /// A pod of a group was submitted, to the queue of this name.
-    Member(Workload, Name),
+    Member(Arc<Workload>, Name),
     /// A pod of a running group was deleted.
     MemberDeleted {
         /// The group.

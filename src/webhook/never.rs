@@ -16,7 +16,7 @@ pub fn warning(context: &Context<'_>) -> Option<String> {
     let team = assignment.team.as_ref()?;
     // What cannot be read waits with that reason.
     let found = unsubmitted::read(context.view.kinds(), context.object(), Time(0)).ok()??;
-    let mut workload = found.managed.workload;
+    let mut workload = Arc::unwrap_or_clone(found.managed.workload);
     workload.team = Arc::clone(team);
     workload.queue.clone_from(&assignment.queue);
     let why = context.view.never(&workload)?;

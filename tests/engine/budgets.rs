@@ -500,7 +500,7 @@ proptest! {
                 Step::Submit(team, gpus, hours, part) => {
                     let id = submit(&mut world, TEAMS[team], "train", gpus, (part > 20).then_some(hours));
                     let workload = world.items[&id].workload.clone();
-                    old.apply(Event::WorkloadApplied(workload.clone()), world.now);
+                    old.apply(Event::workload(workload.clone()), world.now);
                     waiting.push((id, workload));
                     (world.engine.plan(world.now).actions, old.plan(world.now).actions)
                 }
@@ -517,8 +517,8 @@ proptest! {
                     let job = &world.items[&workload].workload;
                     let state = sluice_engine::types::Observed::Admitted(admission);
                     let shown = Workload { state, ..job.clone() };
-                    world.engine.apply(Event::WorkloadApplied(shown.clone()), world.now);
-                    old.apply(Event::WorkloadApplied(shown), world.now);
+                    world.engine.apply(Event::workload(shown.clone()), world.now);
+                    old.apply(Event::workload(shown), world.now);
                 }
             }
         }

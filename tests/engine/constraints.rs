@@ -58,7 +58,7 @@ fn skew(key: &str, value: &str, max_skew: u32) -> SpreadTerm {
 fn profile(value: &str) -> Profile {
     Profile {
         namespace: "t".into(),
-        labels: BTreeMap::from([("app".into(), value.into())]),
+        labels: [("app".into(), value.into())].into_iter().collect(),
         ..Profile::default()
     }
 }
@@ -104,7 +104,7 @@ impl Cluster {
         let job = Workload { submitted: self.now, ..job };
         let id = job.id.clone();
         self.waiting.insert(id.clone(), job.clone());
-        self.engine.apply(Event::WorkloadApplied(job), self.now);
+        self.engine.apply(Event::workload(job), self.now);
         self.settle();
         self.nodes_of(&id)
     }
@@ -125,14 +125,14 @@ impl Cluster {
                     Action::Admit { workload: id, admission, .. } => {
                         let job = self.waiting.remove(&id).expect("only waiting workloads are admitted");
                         let job = Workload { state: Observed::Admitted(admission.clone()), ..job };
-                        self.engine.apply(Event::WorkloadApplied(job.clone()), self.now);
+                        self.engine.apply(Event::workload(job.clone()), self.now);
                         self.running.insert(id, (job, admission));
                     }
                     Action::Evict { workload: id, .. } => {
                         self.evicted += 1;
                         let (job, _) = self.running.remove(&id).expect("only running workloads are evicted");
                         let job = Workload { state: Observed::Queued, ..job };
-                        self.engine.apply(Event::WorkloadApplied(job.clone()), self.now);
+                        self.engine.apply(Event::workload(job.clone()), self.now);
                         self.waiting.insert(id, job);
                     }
                     other => panic!("not expected here: {other:?}"),
@@ -233,7 +233,7 @@ fn pods_with_affinity_follow_others_or_stay_together() {
     assert_eq!(cluster.submit("behind", 2, behind.clone()), None, "nothing to follow");
     assert_eq!(cluster.why("behind").0, Reason::Constrained);
     let mut lead = cluster.job("t", "lead", 1, profile("lead"));
-    lead.shape.node_selector.insert(ZONE.into(), "z2".into());
+    Arc::make_mut(&mut lead.shape).node_selector.insert(ZONE.into(), "z2".into());
     assert!(cluster.submit_job(lead).is_some());
     let nodes =
         cluster.nodes_of(&WorkloadId("t/behind".into())).expect("it starts beside the pod it follows");
@@ -264,7 +264,7 @@ fn pods_are_spread_over_hosts_and_zones() {
 #[test]
 fn a_pod_in_the_way_is_preempted_by_its_label() {
     let mut cluster = Cluster::new([node(0, None, 4)]);
-    let borrower = Profile { labels: BTreeMap::from([("app".into(), "x".into())]), ..profile("x") };
+    let borrower = Profile { labels: [("app".into(), "x".into())].into_iter().collect(), ..profile("x") };
     let borrower = Workload { team: "u".into(), ..cluster.job("u", "borrower", 1, borrower) };
     assert!(cluster.submit_job(borrower).is_some());
     assert_eq!(

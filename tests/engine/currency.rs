@@ -61,7 +61,7 @@ fn submit(engine: &mut Engine, name: &str, pools: &[&str], gpus: i64) -> Option<
         pools: pools.iter().map(|pool| (*pool).into()).collect(),
         ..world.items[&id].workload.clone()
     };
-    engine.apply(Event::WorkloadApplied(workload), Time(1));
+    engine.apply(Event::workload(workload), Time(1));
     engine.plan(Time(1)).actions.into_iter().find_map(|action| match action {
         Action::Admit { admission, .. } => Some(admission.pool),
         _ => None,

@@ -97,7 +97,7 @@ impl Cluster {
     pub fn submit(&mut self, workload: Workload) -> WorkloadId {
         let id = workload.id.clone();
         self.objects.insert(id.clone(), workload.clone());
-        self.engine.apply(Event::WorkloadApplied(workload), self.now);
+        self.engine.apply(Event::workload(workload), self.now);
         self.plan();
         id
     }
@@ -345,7 +345,7 @@ impl Cluster {
 
     fn changed(&mut self, id: &WorkloadId) {
         if let Some(object) = self.objects.get(id).cloned() {
-            self.tell(Stream::Workloads, Event::WorkloadApplied(object));
+            self.tell(Stream::Workloads, Event::workload(object));
         }
     }
 

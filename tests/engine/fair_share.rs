@@ -214,7 +214,7 @@ proptest! {
             world.submit(&team.into(), "train", 0, 1, 1);
         }
         for job in world.items.values().filter(|job| matches!(job.phase, Phase::Queued)) {
-            old.apply(Event::WorkloadApplied(job.workload.clone()), world.now);
+            old.apply(Event::workload(job.workload.clone()), world.now);
         }
         prop_assert_eq!(world.engine.plan(world.now).actions, old.plan(world.now).actions);
     }

@@ -158,7 +158,7 @@ impl Ledger {
             })
         }));
         for (id, job) in &self.jobs {
-            events.push(Event::WorkloadApplied(job.workload.clone()));
+            events.push(Event::workload(job.workload.clone()));
             events.extend(job.pods.iter().map(|(pod, node)| self.pod_of(id, pod, node)));
         }
         events.extend(self.strays.iter().map(|(id, stray)| self.stray_of(id, stray)));
@@ -268,7 +268,7 @@ impl Ledger {
                 let name: Name = format!("w{}", self.made).into();
                 let workload = Workload::job(&TEAMS[team].into(), &name, pods, shape, self.now);
                 let id = workload.id.clone();
-                self.tell(Event::WorkloadApplied(workload.clone()));
+                self.tell(Event::workload(workload.clone()));
                 self.jobs.insert(id, Job { workload, gpus: each, pods: BTreeMap::new(), ending: false });
             }
             Op::Scale { which, pods } => {
@@ -278,7 +278,7 @@ impl Ledger {
                 let gone: Vec<PodId> = job.pods.keys().skip(job.workload.pods as usize).cloned().collect();
                 gone.iter().for_each(|pod| _ = job.pods.remove(pod));
                 let workload = job.workload.clone();
-                self.tell(Event::WorkloadApplied(workload));
+                self.tell(Event::workload(workload));
                 gone.into_iter().for_each(|pod| self.tell(Event::PodRemoved(pod)));
                 self.make_pods(&id);
             }
@@ -323,7 +323,7 @@ impl Ledger {
                 let Some(id) = self.nth_running(which) else { return };
                 let mut job = self.jobs.remove(&id).expect("a job");
                 job.workload.state = Observed::Finished;
-                self.tell(Event::WorkloadApplied(job.workload));
+                self.tell(Event::workload(job.workload));
                 job.pods.into_keys().for_each(|pod| self.tell(Event::PodRemoved(pod)));
                 self.tell(Event::WorkloadRemoved(id));
             }
@@ -352,7 +352,7 @@ impl Ledger {
             job.workload.state = Observed::Queued;
             let (pods, workload) = (std::mem::take(&mut job.pods), job.workload.clone());
             pods.into_keys().for_each(|pod| self.tell(Event::PodRemoved(pod)));
-            self.tell(Event::WorkloadApplied(workload));
+            self.tell(Event::workload(workload));
         }
     }
 
@@ -376,7 +376,7 @@ impl Ledger {
                         used[team],
                         self.limit(team)
                     );
-                    self.tell(Event::WorkloadApplied(workload));
+                    self.tell(Event::workload(workload));
                     self.make_pods(&id);
                 }
                 Action::Resize { admission, cause, .. } => {
@@ -388,7 +388,7 @@ impl Ledger {
                     );
                     job.workload.state = Observed::Admitted(admission.clone());
                     let workload = job.workload.clone();
-                    self.tell(Event::WorkloadApplied(workload));
+                    self.tell(Event::workload(workload));
                 }
                 Action::Evict { reason, .. } => match id.unadmitted_pod() {
                     Some(pod) => {
@@ -410,7 +410,7 @@ impl Ledger {
                         let since = self.now;
                         job.workload.state = Observed::Leaving { admission, since, stopped: true };
                         let workload = job.workload.clone();
-                        self.tell(Event::WorkloadApplied(workload));
+                        self.tell(Event::workload(workload));
                     }
                 },
                 Action::EndPod { .. } => prop_assert!(false, "every node answers"),

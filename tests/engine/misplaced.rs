@@ -20,7 +20,7 @@ fn half_started(nodes: &[i64], resizable: bool) -> (World, WorkloadId, Admission
     assert_eq!(admission.nodes, places(&[("n0", 1), ("n1", 1)]));
     let mut workload = job.workload.clone();
     workload.state = Observed::Admitted(admission.clone());
-    world.engine.apply(Event::WorkloadApplied(workload), world.now);
+    world.engine.apply(Event::workload(workload), world.now);
     let second = PodId(format!("{id}/n1/0").into());
     let unbound = Pod {
         id: second,

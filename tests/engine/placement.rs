@@ -1,6 +1,7 @@
 //! The placement of pods on nodes and in topology domains. No node is overfilled. For devices see [`super::devices`].
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use proptest::prelude::*;
 use sluice_engine::Engine;
@@ -67,7 +68,7 @@ impl Cluster {
         workload.submitted = self.now;
         let id = workload.id.clone();
         self.waiting.insert(id.clone(), workload.clone());
-        self.report(Event::WorkloadApplied(workload));
+        self.report(Event::workload(workload));
         self.settle();
         self.nodes_of(&id)
     }
@@ -90,7 +91,7 @@ impl Cluster {
                     Action::Evict { workload, .. } => {
                         let queued = self.stop(&workload);
                         self.waiting.insert(workload, queued.clone());
-                        self.report(Event::WorkloadApplied(queued));
+                        self.report(Event::workload(queued));
                     }
                     other => panic!("not expected here: {other:?}"),
                 }
@@ -101,7 +102,7 @@ impl Cluster {
     fn start(&mut self, id: &WorkloadId, admission: Admission) {
         let workload = self.waiting.remove(id).expect("only waiting workloads are admitted");
         let workload = Workload { state: Observed::Admitted(admission.clone()), ..workload };
-        self.report(Event::WorkloadApplied(workload.clone()));
+        self.report(Event::workload(workload.clone()));
         for (node, pods) in &admission.nodes {
             for pod in 0..*pods {
                 self.report(Event::PodApplied(Pod {
@@ -194,7 +195,7 @@ fn a_gang_takes_the_tightest_rack() {
         let mut cluster = racks([first, [one("b0", "r2"), one("b1", "r2"), one("b2", "r2")]].concat());
         for i in 0..used {
             let mut job = job(&format!("used{i}"), 1, &gpu(1_000));
-            job.shape.node_selector.insert("rack".into(), "r1".into());
+            Arc::make_mut(&mut job.shape).node_selector.insert("rack".into(), "r1".into());
             assert!(cluster.submit(job).is_some());
         }
         cluster
@@ -306,10 +307,12 @@ impl Draw {
     fn gang(&self, required: Option<&str>, preferred: Option<&str>) -> Workload {
         let mut gang = job("gang", self.pods, &gpu(self.size * 1_000));
         if self.picky {
-            gang.shape.node_selector.insert("kind".into(), "a".into());
+            Arc::make_mut(&mut gang.shape).node_selector.insert("kind".into(), "a".into());
         }
         if self.tolerant {
-            gang.shape.tolerations.push(Toleration { key: Some("own".into()), ..Toleration::default() });
+            Arc::make_mut(&mut gang.shape)
+                .tolerations
+                .push(Toleration { key: Some("own".into()), ..Toleration::default() });
         }
         gang.topology = Topology { required: required.map(Into::into), preferred: preferred.map(Into::into) };
         gang

@@ -22,7 +22,7 @@ fn lose(world: &mut World, id: &WorkloadId, after: i64) -> Vec<Action> {
     let Phase::Running(admission) = &job.phase else { panic!("{id} does not run") };
     let workload =
         Workload { failed_pods: 1, state: Observed::Admitted(admission.clone()), ..job.workload.clone() };
-    world.engine.apply(Event::WorkloadApplied(workload), world.now);
+    world.engine.apply(Event::workload(workload), world.now);
     world.plan()
 }
 

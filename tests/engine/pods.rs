@@ -48,7 +48,7 @@ fn pod(team: &str, name: &str, count: i64) -> Workload {
         submitted: Time(0),
         pods: 1,
         min_pods: None,
-        shape: PodShape { requests: gpus(count), ..PodShape::default() },
+        shape: PodShape { requests: gpus(count), ..PodShape::default() }.into(),
         sizes: Vec::new(),
         profile: std::sync::Arc::default(),
         topology: Topology::default(),
@@ -88,7 +88,7 @@ fn carry_out(engine: &mut Engine, known: &[&Workload], now: Time) -> Vec<Action>
         if let Action::Admit { workload, admission, .. } = action {
             let admitted = known.iter().find(|known| known.id == *workload).expect("a submitted workload");
             let state = Observed::Admitted(admission.clone());
-            engine.apply(Event::WorkloadApplied(Workload { state, ..(*admitted).clone() }), now);
+            engine.apply(Event::workload(Workload { state, ..(*admitted).clone() }), now);
         }
     }
     actions
@@ -99,7 +99,7 @@ fn a_pod_is_evicted_only_if_its_user_lets_it() {
     for expendable in [true, false] {
         let mut engine = engine(&[2], &[("a", 0), ("b", 2)]);
         let borrower = Workload { expendable, ..pod("a", "borrower", 2) };
-        engine.apply(Event::WorkloadApplied(borrower.clone()), Time(0));
+        engine.apply(Event::workload(borrower.clone()), Time(0));
         let started = carry_out(&mut engine, &[&borrower], Time(0));
         assert_eq!(
             started.len(),
@@ -108,7 +108,7 @@ fn a_pod_is_evicted_only_if_its_user_lets_it() {
         );
         if expendable {
             let owner = pod("b", "owner", 2);
-            engine.apply(Event::WorkloadApplied(owner), Time(1000));
+            engine.apply(Event::workload(owner), Time(1000));
             let actions = carry_out(&mut engine, &[], Time(1000));
             assert!(
                 matches!(&actions[..], [Action::Evict { workload, .. }] if *workload == borrower.id),
@@ -126,7 +126,7 @@ fn a_job_of_no_pods_waits_for_its_user_to_scale_it_up() {
     let mut engine = engine(&[2], &[("a", 2)]);
     let job = |pods, state| Workload { kind: WorkloadKind::Job, pods, state, ..pod("a", "j", 1) };
     let mut says = |job: &Workload| {
-        engine.apply(Event::WorkloadApplied(job.clone()), Time(0));
+        engine.apply(Event::workload(job.clone()), Time(0));
         let verdict = engine.verdict(&job.id).expect("a verdict");
         (verdict.reason, verdict.message)
     };
@@ -186,9 +186,9 @@ fn a_job_of_no_pods_waits_for_its_user_to_scale_it_up() {
 fn a_refused_eviction_is_in_the_verdict_of_its_preemptor() {
     let mut engine = engine(&[2], &[("a", 0), ("b", 2)]);
     let borrower = Workload { expendable: true, ..pod("a", "borrower", 2) };
-    engine.apply(Event::WorkloadApplied(borrower.clone()), Time(0));
+    engine.apply(Event::workload(borrower.clone()), Time(0));
     carry_out(&mut engine, &[&borrower], Time(0));
-    engine.apply(Event::WorkloadApplied(pod("b", "owner", 2)), Time(1000));
+    engine.apply(Event::workload(pod("b", "owner", 2)), Time(1000));
     carry_out(&mut engine, &[], Time(1000));
     let message = "a budget allows no disruption".to_owned();
     engine.apply(Event::WriteFailed { workload: borrower.id.clone(), message }, Time(1001));
@@ -212,12 +212,12 @@ fn a_workload_with_unknown_requests_is_not_in_the_queue() {
     let mut engine = engine(&[4], &[("a", 4)]);
     let unready = Observed::Unready(Unready::Uncounted("there is no such template".into()));
     let open = Workload { state: unready, ..group("a", "g", 1) };
-    engine.apply(Event::WorkloadApplied(open.clone()), Time(0));
+    engine.apply(Event::workload(open.clone()), Time(0));
     assert!(engine.plan(Time(0)).actions.is_empty());
     let verdict = engine.verdict(&open.id).expect("a verdict");
     assert_eq!((verdict.state, verdict.reason), (State::Pending, Reason::Uncounted));
     assert_eq!(verdict.message, "Its requests cannot be counted: there is no such template");
-    engine.apply(Event::WorkloadApplied(group("a", "g", 1)), Time(1));
+    engine.apply(Event::workload(group("a", "g", 1)), Time(1));
     assert!(matches!(&engine.plan(Time(1)).actions[..], [Action::Admit { .. }]));
 }
 
@@ -226,17 +226,17 @@ fn a_group_waits_until_all_of_its_pods_are_there() {
     let mut engine = engine(&[4], &[("a", 4)]);
     let missing = |there| Observed::Unready(Unready::Missing { there, of: 3 });
     let partly = Workload { state: missing(2), ..group("a", "g", 2) };
-    engine.apply(Event::WorkloadApplied(partly.clone()), Time(0));
+    engine.apply(Event::workload(partly.clone()), Time(0));
     assert!(engine.plan(Time(0)).actions.is_empty());
     let verdict = engine.verdict(&partly.id).expect("a verdict");
     assert_eq!((verdict.state, verdict.reason), (State::Pending, Reason::Incomplete));
     assert_eq!(verdict.message, "2 of 3 pods exist; they start all or none.");
     let whole = group("a", "g", 3);
-    engine.apply(Event::WorkloadApplied(whole.clone()), Time(1));
+    engine.apply(Event::workload(whole.clone()), Time(1));
     let actions = engine.plan(Time(1)).actions;
     assert!(matches!(&actions[..], [Action::Admit { admission, .. }] if admission.pods == 3), "{actions:?}");
     // One pod disappears while the admission is written. The admission stands and is not decided twice.
-    engine.apply(Event::WorkloadApplied(partly.clone()), Time(2));
+    engine.apply(Event::workload(partly.clone()), Time(2));
     assert!(engine.plan(Time(2)).actions.is_empty());
     assert_eq!(engine.teams()[0].used[GPU].to_string(), "2");
     let refused = Event::WriteFailed { workload: partly.id.clone(), message: "no".to_owned() };

@@ -137,10 +137,10 @@ fn a_change_of_the_object_ends_the_pause() {
     evict_unready(&mut world, &id, &actions);
     assert_eq!(world.plan(), []);
     let mut workload = world.items[&id].workload.clone();
-    world.engine.apply(Event::WorkloadApplied(workload.clone()), world.now);
+    world.engine.apply(Event::workload(workload.clone()), world.now);
     assert_eq!(world.plan(), [], "nothing has changed");
     workload.pods = 3;
-    world.engine.apply(Event::WorkloadApplied(workload), world.now);
+    world.engine.apply(Event::workload(workload), world.now);
     assert!(matches!(&world.plan()[..], [Action::Admit { .. }]));
 }
 
@@ -161,7 +161,7 @@ fn a_refused_eviction_is_tried_again_and_counts_once() {
         report(&mut world, &id, 0, 0);
         let workload = world.items[&id].workload.clone();
         world.delete(&id);
-        world.engine.apply(Event::WorkloadApplied(workload.clone()), world.now);
+        world.engine.apply(Event::workload(workload.clone()), world.now);
         let job = Job { gpus_per_pod: 1, phase: Phase::Queued, workload };
         world.items.insert(id.clone(), job);
         start(&mut world, &id);
@@ -194,7 +194,7 @@ fn pods_that_succeeded_in_this_run_count_as_ready() {
     let mut fewer = world.items[&id].workload.clone();
     let Phase::Running(admission) = &world.items[&id].phase else { panic!("not running") };
     (fewer.pods, fewer.state) = (2, Observed::Admitted(admission.clone()));
-    world.engine.apply(Event::WorkloadApplied(fewer), world.now);
+    world.engine.apply(Event::workload(fewer), world.now);
     let message = world.engine.verdict(&id).expect("a verdict").message;
     assert!(message.contains(" 2 of 3 pods"), "one of the two remaining pods is ready: {message}");
     let actions = plan_at_deadline(&mut world, 60);
@@ -231,7 +231,7 @@ fn single_pods_other_queues_and_workloads_without_requeue_have_no_timeout() {
         let job = world.items.get_mut(&id).expect("the submitted workload");
         (job.workload.resumable, job.workload.expendable) = (false, expendable);
         let workload = job.workload.clone();
-        world.engine.apply(Event::WorkloadApplied(workload), world.now);
+        world.engine.apply(Event::workload(workload), world.now);
         start(&mut world, &id);
         assert_eq!(world.engine.next_deadline().is_some(), has_timeout);
     }

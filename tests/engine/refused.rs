@@ -32,12 +32,12 @@ fn plan(engine: &mut Engine, jobs: &mut [Workload], now: Time) -> usize {
                 evicted += 1;
                 let Observed::Admitted(admission) = job.state.clone() else { panic!("it does not run") };
                 job.state = Observed::Leaving { admission, since: now, stopped: true };
-                engine.apply(Event::WorkloadApplied(job.clone()), now);
+                engine.apply(Event::workload(job.clone()), now);
                 job.state = Observed::Queued;
             }
             _ => continue,
         }
-        engine.apply(Event::WorkloadApplied(job.clone()), now);
+        engine.apply(Event::workload(job.clone()), now);
     }
     evicted
 }
@@ -62,9 +62,9 @@ fn nobody_is_evicted_again_for_an_admission_that_is_refused() {
         engine.apply(Event::TeamApplied(team(name, None, guaranteed, None)), Time(0));
     }
     let mut jobs = [job("a", "borrower", 0), job("b", "refused", 1000), job("b", "sound", 2 * 60 * MINUTE)];
-    engine.apply(Event::WorkloadApplied(jobs[0].clone()), Time(0));
+    engine.apply(Event::workload(jobs[0].clone()), Time(0));
     assert_eq!(plan(&mut engine, &mut jobs, Time(0)), 0);
-    engine.apply(Event::WorkloadApplied(jobs[1].clone()), Time(1000));
+    engine.apply(Event::workload(jobs[1].clone()), Time(1000));
     let run = |engine: &mut Engine, jobs: &mut [Workload], from: i64| -> usize {
         (0..600).map(|second| plan(engine, jobs, Time(from + 1000 * second))).sum()
     };
@@ -80,7 +80,7 @@ fn nobody_is_evicted_again_for_an_admission_that_is_refused() {
         1,
         "its object has changed, so it may be accepted now"
     );
-    engine.apply(Event::WorkloadApplied(jobs[2].clone()), Time(120 * MINUTE));
+    engine.apply(Event::workload(jobs[2].clone()), Time(120 * MINUTE));
     assert_eq!(
         plan(&mut engine, &mut jobs, Time(120 * MINUTE)),
         1,

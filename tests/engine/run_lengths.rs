@@ -80,7 +80,7 @@ proptest! {
         world.plan();
         prop_assert_eq!(world.engine.reservations(), old.reservations(), "{}", owner);
         let small = world.submit(&"a".into(), "train", 0, 1, 1);
-        old.apply(Event::WorkloadApplied(world.items[&small].workload.clone()), world.now);
+        old.apply(Event::workload(world.items[&small].workload.clone()), world.now);
         let actions = old.plan(world.now).actions;
         prop_assert_eq!(world.engine.plan(world.now).actions, actions);
     }

@@ -41,7 +41,7 @@ fn engine(ending: bool) -> (Engine, Pod) {
     engine.apply(Event::NodeApplied(node("n0", 1)), Time(0));
     engine.apply(Event::NodeApplied(node("n1", 1)), Time(0));
     engine.apply(Event::TeamApplied(team("a", None, 2, None)), Time(0));
-    engine.apply(Event::WorkloadApplied(elastic), Time(0));
+    engine.apply(Event::workload(elastic), Time(0));
     if ending {
         engine.apply(Event::PodApplied(pod.clone()), Time(0));
     }
@@ -57,7 +57,7 @@ fn starts(engine: &mut Engine) -> Vec<Action> {
 #[test]
 fn law_1_the_place_of_a_shrunk_workload_is_kept_while_another_pod_of_it_ends() {
     let (mut engine, pod) = engine(true);
-    engine.apply(Event::WorkloadApplied(job("next")), Time(1_000));
+    engine.apply(Event::workload(job("next")), Time(1_000));
     assert_eq!(starts(&mut engine), []);
     // The ending pod is gone: n1 is free, and n0 waits for the next pod of the elastic workload.
     engine.apply(Event::PodRemoved(pod.id), Time(1_500));
@@ -69,6 +69,6 @@ fn law_1_the_place_of_a_shrunk_workload_is_kept_while_another_pod_of_it_ends() {
 #[test]
 fn without_an_ending_pod_the_other_node_is_free() {
     let (mut engine, _) = engine(false);
-    engine.apply(Event::WorkloadApplied(job("next")), Time(1_000));
+    engine.apply(Event::workload(job("next")), Time(1_000));
     assert_eq!(starts(&mut engine).len(), 1);
 }

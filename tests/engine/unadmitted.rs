@@ -78,7 +78,7 @@ fn law_16_pods_that_a_user_asks_for_later_are_not_lost_ones() {
         let (mut ledger, first) = two_of_eight();
         let running = ledger.jobs[&first].workload.clone();
         let more = Workload { pods, min_pods, resizable: true, ..running };
-        ledger.engine.apply(Event::WorkloadApplied(more), ledger.now);
+        ledger.engine.apply(Event::workload(more), ledger.now);
         let actions = ledger.engine.plan(ledger.now).actions;
         let harmless = |action: &Action| matches!(action, Action::Resize { cause: ResizeCause::Grown, .. });
         assert!(actions.iter().all(harmless), "{actions:?}");
@@ -192,7 +192,7 @@ fn law_15_a_pod_that_counts_twice_for_a_moment_is_not_evicted() {
     let (mut ledger, job) = two_of_eight();
     let workload = ledger.jobs[&job].workload.clone();
     ledger.apply(&Op::Orphan(0));
-    ledger.tell(Event::WorkloadApplied(workload));
+    ledger.tell(Event::workload(workload));
     assert!(ledger.engine.plan(Time(0)).actions.is_empty(), "four of two GPUs seem to be in use");
     ledger.tell(Event::WorkloadRemoved(job));
     assert!(ledger.engine.plan(Time(1_000)).actions.is_empty());
@@ -208,7 +208,7 @@ fn law_16_a_record_of_no_pods_is_charged_nothing() {
     let Observed::Admitted(admission) = job.workload.state.clone() else { return };
     job.workload.state = Observed::Admitted(Admission { pods: 0, nodes: BTreeMap::new(), ..admission });
     let workload = job.workload.clone();
-    ledger.tell(Event::WorkloadApplied(workload));
+    ledger.tell(Event::workload(workload));
     assert_eq!(ledger.account(0), (0, 0));
     ledger.check_charges().expect("nothing is charged");
 }

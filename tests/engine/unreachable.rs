@@ -72,7 +72,7 @@ impl Cluster {
             self.tell_node(&name);
         }
         for item in self.items.values().cloned().collect::<Vec<_>>() {
-            self.tell(Event::WorkloadApplied(item.workload.clone()));
+            self.tell(Event::workload(item.workload.clone()));
             for (pod, node) in &item.pods {
                 self.tell_pod(&item.workload.id, pod, node);
             }
@@ -104,7 +104,7 @@ impl Cluster {
 
     fn tell_workload(&mut self, id: &WorkloadId) {
         if let Some(workload) = self.items.get(id).map(|item| item.workload.clone()) {
-            self.tell(Event::WorkloadApplied(workload));
+            self.tell(Event::workload(workload));
         }
     }
 

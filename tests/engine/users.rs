@@ -20,7 +20,7 @@ fn submit(world: &mut World, user: &str, priority: i32, gpus: i64) -> WorkloadId
     let id = world.submit(&"t".into(), "fixed", priority, 1, gpus);
     let job = world.items.get_mut(&id).expect("the submitted job");
     job.workload.user = Some(user.into());
-    world.engine.apply(Event::WorkloadApplied(job.workload.clone()), world.now);
+    world.engine.apply(Event::workload(job.workload.clone()), world.now);
     id
 }
 

@@ -100,7 +100,7 @@ fn closed_nodes_count_for_a_topology_by_the_value_of_its_label() {
         let workload = Workload::job(&"t".into(), &"gang".into(), pods, shape, Time(0));
         let topology = Topology { required: Some("rack".into()), ..Topology::default() };
         let id = workload.id.clone();
-        engine.apply(Event::WorkloadApplied(Workload { topology, ..workload }), Time(0));
+        engine.apply(Event::workload(Workload { topology, ..workload }), Time(0));
         engine.plan(Time(0));
         let said = engine.verdict(&id).expect("a verdict").message;
         engine.apply(Event::WorkloadRemoved(id), Time(0));

@@ -13,7 +13,7 @@ fn full() -> Vec<Event> {
     let running = Workload { state: Observed::Admitted(admission), ..job("long", Time(0)) };
     let node = node("n0", 1);
     let team = team("a", None, 1, None);
-    vec![Event::NodeApplied(node), Event::TeamApplied(team), Event::WorkloadApplied(running)]
+    vec![Event::NodeApplied(node), Event::TeamApplied(team), Event::workload(running)]
 }
 
 fn job(name: &str, submitted: Time) -> Workload {
@@ -51,14 +51,14 @@ fn the_wait_of_an_evicted_workload_counts_from_its_eviction_after_a_restart() {
     let ran = Workload { state: Observed::Admitted(admission.clone()), ..job("x", Time(0)) };
     let leaving = Observed::Leaving { admission, since: evicted, stopped: false };
     let leaving = Workload { state: leaving, ..waiting.clone() };
-    old.apply(Event::WorkloadApplied(ran), Time(0));
-    old.apply(Event::WorkloadApplied(leaving), evicted);
-    old.apply(Event::WorkloadApplied(waiting.clone()), gone);
+    old.apply(Event::workload(ran), Time(0));
+    old.apply(Event::workload(leaving), evicted);
+    old.apply(Event::workload(waiting.clone()), gone);
     let mut new = Engine::new();
-    new.apply(Event::WorkloadApplied(waiting), gone);
+    new.apply(Event::workload(waiting), gone);
     // Submitted as long ago, never evicted: it has waited long enough.
     let mut never = Engine::new();
-    never.apply(Event::WorkloadApplied(job("x", Time(0))), gone);
+    never.apply(Event::workload(job("x", Time(0))), gone);
     for event in full() {
         for engine in [&mut old, &mut new, &mut never] {
             engine.apply(event.clone(), gone);

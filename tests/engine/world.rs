@@ -163,7 +163,7 @@ impl World {
         self.moving.clear();
         let mut events: Vec<Event> = self.teams.values().cloned().map(Event::TeamApplied).collect();
         events.extend(self.nodes.keys().map(|name| Event::NodeApplied(self.node(name))));
-        events.extend(self.items.values().map(|job| Event::WorkloadApplied(self.observed(job))));
+        events.extend(self.items.values().map(|job| Event::workload(self.observed(job))));
         events.extend(self.pods().into_iter().map(Event::PodApplied));
         for event in events {
             self.engine.apply(event, self.now);
@@ -248,7 +248,7 @@ impl World {
             ..Workload::job(team, &name.into(), pods, shape, self.now)
         };
         let id = workload.id.clone();
-        self.engine.apply(Event::WorkloadApplied(workload.clone()), self.now);
+        self.engine.apply(Event::workload(workload.clone()), self.now);
         self.items.insert(id.clone(), Job { workload, gpus_per_pod, phase: Phase::Queued });
         id
     }
@@ -296,7 +296,7 @@ impl World {
         let starts = matches!(phase, Phase::Running(_));
         let job = Job { phase, ..job };
         self.items.insert(id, job.clone());
-        self.engine.apply(Event::WorkloadApplied(self.observed(&job)), self.now);
+        self.engine.apply(Event::workload(self.observed(&job)), self.now);
         if starts {
             for pod in self.pods_of(&job) {
                 self.engine.apply(Event::PodApplied(pod), self.now);
@@ -313,7 +313,7 @@ impl World {
         }
         let job = Job { phase, ..job };
         self.items.insert(id.clone(), job.clone());
-        self.engine.apply(Event::WorkloadApplied(self.observed(&job)), self.now);
+        self.engine.apply(Event::workload(self.observed(&job)), self.now);
     }
 
     /// Changes a workload as its user would.
@@ -321,7 +321,7 @@ impl World {
         let Some(job) = self.items.get_mut(id) else { return };
         change(&mut job.workload);
         let job = job.clone();
-        self.engine.apply(Event::WorkloadApplied(self.observed(&job)), self.now);
+        self.engine.apply(Event::workload(self.observed(&job)), self.now);
     }
 
     /// Records a checkpoint of the workload at the present time.
@@ -329,7 +329,7 @@ impl World {
         let Some(job) = self.items.get_mut(id) else { return };
         job.workload.last_checkpoint = Some(self.now);
         let job = job.clone();
-        self.engine.apply(Event::WorkloadApplied(self.observed(&job)), self.now);
+        self.engine.apply(Event::workload(self.observed(&job)), self.now);
     }
 
     pub fn delete(&mut self, id: &WorkloadId) {

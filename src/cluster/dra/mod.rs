@@ -10,6 +10,7 @@ mod supply;
 mod values;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use self::index::remove;
 use self::supply::Supply;
@@ -164,7 +165,8 @@ impl Dra {
         }
         let none = ResourceList::new();
         let counted = claims.counted.as_ref().unwrap_or(&none);
-        workload.shape.requests = self.by_resource(&sum(&workload.shape.requests, counted));
+        let requests = self.by_resource(&sum(&workload.shape.requests, counted));
+        Arc::make_mut(&mut workload.shape).requests = requests;
         for size in &mut workload.sizes {
             let requests = self.by_resource(&sum(&size.requests, counted));
             *size = Size { requests, share: size.share };

@@ -4,6 +4,7 @@
 //! names the pods that started together. A pod that comes later, while these run, stays a workload of its own.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::table::Table;
 use super::target::pod::{OWN_GROUP, PodSeen};
@@ -32,7 +33,7 @@ struct Group {
     /// The pods that are workloads of their own.
     single: BTreeSet<Name>,
     /// The workloads last reported to the engine.
-    reported: BTreeMap<WorkloadId, Workload>,
+    reported: BTreeMap<WorkloadId, Arc<Workload>>,
 }
 
 /// A workload made of several pods.
@@ -101,7 +102,7 @@ impl Groups {
     }
 
     /// The workloads of all groups, those of a single pod too.
-    pub fn reported(&self) -> impl Iterator<Item = &Workload> {
+    pub fn reported(&self) -> impl Iterator<Item = &Arc<Workload>> {
         self.groups.values().flat_map(|group| group.reported.values())
     }
 
@@ -110,15 +111,15 @@ impl Groups {
         let Some(group) = self.groups.get_mut(key) else { return Vec::new() };
         let found = group.sort(&key.1, pods);
         let mut changes = Vec::new();
-        let mut now: BTreeMap<WorkloadId, Workload> = BTreeMap::new();
+        let mut now: BTreeMap<WorkloadId, Arc<Workload>> = BTreeMap::new();
         for (id, together) in found {
-            now.insert(id.clone(), together.managed.workload.clone());
+            now.insert(id.clone(), Arc::clone(&together.managed.workload));
             keep(&mut self.still_gated, &id, !together.still_gated.is_empty());
             self.together.insert(id, together);
         }
         for uid in &group.single {
             if let Some(managed) = pods.get(uid).and_then(|seen| seen.managed.as_deref()) {
-                now.insert(managed.workload.id.clone(), managed.workload.clone());
+                now.insert(managed.workload.id.clone(), Arc::clone(&managed.workload));
             }
         }
         let before = std::mem::replace(&mut group.reported, now);

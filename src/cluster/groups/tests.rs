@@ -65,7 +65,7 @@ fn ended(mut change: Value, phase: &str) -> Value {
 fn reported(events: &[Event]) -> Vec<String> {
     let word = |event: &Event| match event {
         Event::WorkloadApplied(workload) => {
-            let Workload { id, kind, pods, state, .. } = workload;
+            let Workload { id, kind, pods, state, .. } = &**workload;
             let state = match state {
                 Observed::Unready(Unready::Missing { there, of }) => format!("{there}/{of}"),
                 Observed::Unready(Unready::Unlike) => "unlike".to_owned(),
@@ -96,7 +96,7 @@ fn a_group_is_queued_when_all_of_its_pods_exist() {
     assert_eq!(namespace.see("c", 3, json!({})), ["PodGroup group/a: 3 pods, queued"]);
     let id = WorkloadId("group/a".into());
     let (managed, _) = namespace.mirror.workload(&id).expect("it is a workload");
-    let Workload { kind, name, team, submitted, .. } = &managed.workload;
+    let Workload { kind, name, team, submitted, .. } = &*managed.workload;
     assert_eq!((kind, &**name, &**team), (&WorkloadKind::PodGroup, "g", "vision"));
     assert_eq!(submitted.0 % 60_000, 3_000, "a group is submitted when its last pod is created");
     // An extra pod starts with the group and keeps their queue position; a pod that differs blocks all.

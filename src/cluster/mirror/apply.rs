@@ -1,6 +1,7 @@
 //! Engine events of changed Jobs, custom objects and pods.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use super::super::replicas;
 use super::super::table::{Step, Table};
@@ -32,10 +33,25 @@ impl Mirror {
                     let claimed = now.as_ref().and_then(|seen| seen.managed.as_ref()?.claims.as_deref());
                     let claimed_before = before.as_deref().and_then(|before| before.claims.as_deref());
                     self.dra.note(&uid, claimed_before, claimed);
-                    if let Some(now) = now.and_then(|seen| seen.managed.as_deref_mut()) {
-                        confirm_stop(now, before.as_deref());
-                        keep_counted(now.claims.as_deref_mut(), claimed_before);
-                        complete(&self.namespaces, &self.classes, self.unlabelled_default, &self.dra, now);
+                    if let Some(seen) = now {
+                        seen.uid = uid.clone();
+                        if let Some(now) = seen.managed.as_deref_mut() {
+                            self.alike.share_job(&uid, now);
+                            confirm_stop(now, before.as_deref());
+                            keep_counted(now.claims.as_deref_mut(), claimed_before);
+                            complete(
+                                &self.namespaces,
+                                &self.classes,
+                                self.unlabelled_default,
+                                &self.dra,
+                                now,
+                            );
+                            // The engine has this copy.
+                            let same = before.as_deref().filter(|before| before.workload == now.workload);
+                            if let Some(same) = same {
+                                now.workload = Arc::clone(&same.workload);
+                            }
+                        }
                     }
                     let seen = self.makers(which).and_then(|table| table.get(&uid));
                     let parent = seen.and_then(|seen| seen.controller.as_ref());
@@ -119,7 +135,7 @@ impl Mirror {
             if let Some(now) = self.pods.get_mut(&uid) {
                 self.ownership.attribute(now);
                 leave_deleted(&self.jobs, &self.ownership, now);
-                self.profiles.share(now);
+                self.alike.share_pod(now);
                 if let Some(managed) = now.managed.as_deref_mut() {
                     complete(&self.namespaces, &self.classes, self.unlabelled_default, &self.dra, managed);
                 }

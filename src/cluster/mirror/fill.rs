@@ -1,5 +1,7 @@
 //! Completes a workload with the parts that its own object does not have.
 
+use std::sync::Arc;
+
 use super::super::dra::Dra;
 use super::super::reduce::claims::Claims;
 use super::super::reduce::team::NamespaceSeen;
@@ -18,28 +20,29 @@ pub(super) fn complete(
     dra: &Dra,
     managed: &mut Managed,
 ) {
-    let membership = namespaces.get(&managed.workload.namespace).and_then(|seen| seen.membership.as_ref());
+    let workload = Arc::make_mut(&mut managed.workload);
+    let membership = namespaces.get(&workload.namespace).and_then(|seen| seen.membership.as_ref());
     let Membership { team, queue } =
         membership.cloned().unwrap_or_else(|| Membership { team: "".into(), queue: None });
     if let Some(claims) = managed.claims.as_deref() {
-        managed.workload.shape.requests.clone_from(&claims.plain);
-        managed.workload.sizes.clone_from(&claims.sizes);
+        Arc::make_mut(&mut workload.shape).requests.clone_from(&claims.plain);
+        workload.sizes.clone_from(&claims.sizes);
     }
     // kube-scheduler counts whole devices here. Sluice must too, or it would admit more than the nodes offer.
     if let Some((device, amount)) = &managed.facts.whole_device {
-        managed.workload.shape.requests.insert(device.clone(), *amount);
+        Arc::make_mut(&mut workload.shape).requests.insert(device.clone(), *amount);
     }
     if let Some(claims) = managed.claims.as_deref_mut() {
-        dra.count(claims, &mut managed.workload);
+        dra.count(claims, workload);
     }
-    managed.workload.team = team;
-    managed.workload.queue = managed.own_queue.clone().or(queue);
+    workload.team = team;
+    workload.queue = managed.own_queue.clone().or(queue);
     if let Some(class) = &managed.class {
         // A twin that is not made yet counts as the class that it will stand for.
         let found = classes.get(class).or_else(|| classes.get(twin_from(class)?));
-        managed.workload.priority = found.map_or(0, |class| class.value);
-    } else if !managed.workload.kind.is_pods() {
-        managed.workload.priority = unlabelled_default;
+        workload.priority = found.map_or(0, |class| class.value);
+    } else if !workload.kind.is_pods() {
+        workload.priority = unlabelled_default;
     }
 }
 
@@ -58,7 +61,11 @@ pub(super) fn confirm_stop(now: &mut Managed, before: Option<&Managed>) {
         (read, _) => read,
     };
     now.facts.suspension = suspension;
-    let Observed::Leaving { since, stopped, .. } = &mut now.workload.state else { return };
+    if !matches!(now.workload.state, Observed::Leaving { .. }) {
+        return;
+    }
+    let state = &mut Arc::make_mut(&mut now.workload).state;
+    let Observed::Leaving { since, stopped, .. } = state else { return };
     *stopped &= suspension == Suspension::New;
     match (&now.facts.eviction, before.map(|before| &before.workload.state)) {
         (Some(note), _) if *stopped => *since = time(note.at),

@@ -1,10 +1,10 @@
 //! The cache of watched objects, and the engine events of each change.
 
+mod alike;
 mod apply;
 mod capped;
 mod devices;
 mod fill;
-mod profiles;
 mod queries;
 mod replay;
 mod unadmitted;
@@ -12,9 +12,10 @@ mod written;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
+use std::sync::Arc;
 
+use self::alike::Alike;
 use self::fill::complete;
-use self::profiles::Profiles;
 use super::dra::{Dra, News};
 use super::groups::{self, Groups};
 use super::ownership::Ownership;
@@ -76,7 +77,7 @@ pub struct Mirror {
     /// The Jobs that their controller cannot end.
     cannot_end: BTreeSet<WorkloadId>,
     groups: Groups,
-    profiles: Profiles,
+    alike: Alike,
     replicas: Replicas,
     /// The pods that were deleted with a longer grace period than their own.
     stretched: BTreeSet<Name>,
@@ -331,9 +332,11 @@ impl Mirror {
             seen.managed.as_deref_mut().map(|managed| (managed, grouped))
         });
         for (managed, grouped) in jobs.chain(pods).filter(|(managed, _)| which(managed)) {
-            let before = managed.workload.clone();
+            let before = Arc::clone(&managed.workload);
             complete(&self.namespaces, &self.classes, self.unlabelled_default, &self.dra, managed);
-            if before != managed.workload && !grouped {
+            if before == managed.workload {
+                managed.workload = before;
+            } else if !grouped {
                 self.events.extend(workload_event(&before.id, Some(&before.team), Some(managed)));
             }
         }
@@ -372,7 +375,7 @@ fn group_of(seen: &PodSeen) -> Option<groups::Key> {
 /// An object that is no workload any more has left its team as well.
 fn workload_event(id: &WorkloadId, before: Option<&Name>, now: Option<&Managed>) -> Option<Event> {
     match now.filter(|now| !now.workload.team.is_empty()) {
-        Some(now) => Some(Event::WorkloadApplied(now.workload.clone())),
+        Some(now) => Some(Event::WorkloadApplied(Arc::clone(&now.workload))),
         None => before.filter(|team| !team.is_empty()).map(|_| Event::WorkloadRemoved(id.clone())),
     }
 }

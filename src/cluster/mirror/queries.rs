@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -158,7 +159,7 @@ impl Mirror {
     pub fn completed_workload(&self, mut managed: Managed) -> Workload {
         managed.keep_within(&self.caps);
         complete(&self.namespaces, &self.classes, self.unlabelled_default, &self.dra, &mut managed);
-        managed.workload
+        Arc::unwrap_or_clone(managed.workload)
     }
 
     /// The pods of teams that were deleted with a longer grace period than any cap lets them have, with the one they may

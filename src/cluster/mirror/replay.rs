@@ -1,5 +1,7 @@
 //! All that is cached, as events for an engine that knows nothing.
 
+use std::sync::Arc;
+
 use super::Mirror;
 use crate::engine::types::{Event, Observed, Workload};
 
@@ -16,7 +18,7 @@ impl Mirror {
         events.extend(lengths.map(Event::RunLengths));
         events.extend(self.nodes.iter().map(|(_, node)| Event::NodeApplied(node.clone())));
         let workloads = self.workloads().filter(|workload| !workload.team.is_empty());
-        events.extend(workloads.cloned().map(Event::WorkloadApplied));
+        events.extend(workloads.map(Arc::clone).map(Event::WorkloadApplied));
         let pods = self.pods.iter().filter_map(|(_, seen)| seen.holds.clone());
         events.extend(pods.map(Event::PodApplied));
         let gangs = self.workloads().filter(|workload| {
@@ -29,7 +31,7 @@ impl Mirror {
     }
 
     /// Every workload, of all namespaces. The pods of a group are workloads as the group sorts them.
-    fn workloads(&self) -> impl Iterator<Item = &Workload> {
+    fn workloads(&self) -> impl Iterator<Item = &Arc<Workload>> {
         let jobs = self.jobs.iter().filter_map(|(_, seen)| seen.managed.as_deref());
         let pods = self.pods.iter().filter(|(_, seen)| seen.group.is_none());
         let pods = pods.filter_map(|(_, seen)| seen.managed.as_deref());

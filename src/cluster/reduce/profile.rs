@@ -9,7 +9,9 @@ use super::super::wire::PodSpec;
 use super::name;
 use super::shape::requirements;
 use crate::api::caps::{MOST_POD_RULES, MOST_POD_TERMS};
-use crate::engine::types::{Name, Operator, PodSelector, PodTerm, Profile, Requirement, SpreadTerm};
+use crate::engine::types::{
+    Name, Operator, PodLabels, PodSelector, PodTerm, Profile, Requirement, SpreadTerm,
+};
 
 /// The label with the index of a pod of an Indexed Job. It differs between the pods of one workload.
 pub const INDEX_LABEL: &str = "batch.kubernetes.io/job-completion-index";
@@ -33,7 +35,7 @@ pub fn profile(
     affinity: Option<&Value>,
 ) -> Arc<Profile> {
     let own = labels.into_iter().flatten().filter(|(key, _)| *key != INDEX_LABEL);
-    let labels: BTreeMap<Name, Name> =
+    let labels: PodLabels =
         own.take(MOST_POD_RULES).map(|(key, value)| (key.as_str().into(), value.as_str().into())).collect();
     let namespace = name(namespace);
     let terms = |at: &str| -> BTreeSet<PodTerm> {
@@ -101,7 +103,7 @@ pub fn selects_namespaces(term: &Value) -> bool {
 }
 
 /// A term of an affinity or anti-affinity; `None` if it selects namespaces by their labels, or has no domains.
-fn term(term: &Value, labels: &BTreeMap<Name, Name>, own: &Name) -> Option<PodTerm> {
+fn term(term: &Value, labels: &PodLabels, own: &Name) -> Option<PodTerm> {
     if selects_namespaces(term) {
         return None;
     }
@@ -119,7 +121,7 @@ fn term(term: &Value, labels: &BTreeMap<Name, Name>, own: &Name) -> Option<PodTe
     Some(PodTerm { topology_key: term["topologyKey"].as_str()?.into(), pods })
 }
 
-fn spread(constraint: &Value, labels: &BTreeMap<Name, Name>, own: &Name) -> Option<SpreadTerm> {
+fn spread(constraint: &Value, labels: &PodLabels, own: &Name) -> Option<SpreadTerm> {
     let number =
         |key: &str| constraint[key].as_u64().map_or(1, |number| u32::try_from(number).unwrap_or(u32::MAX));
     let mut wanted = selector(&constraint["labelSelector"]);
@@ -152,7 +154,7 @@ fn of_own_labels(
     term: &Value,
     list: &str,
     operator: Operator,
-    labels: &BTreeMap<Name, Name>,
+    labels: &PodLabels,
 ) -> impl Iterator<Item = Requirement> {
     let keys = strings(&term[list]).into_iter();
     keys.filter_map(move |key| {
@@ -212,7 +214,11 @@ mod tests {
                 {"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway"},
             ],
         }));
-        assert_eq!(profile.labels.keys().map(|key| &**key).collect::<Vec<_>>(), ["app", "rev"], "no index");
+        assert_eq!(
+            profile.labels.iter().map(|(key, _)| &**key).collect::<Vec<_>>(),
+            ["app", "rev"],
+            "no index"
+        );
         assert_eq!(profile.apart.len(), 1, "a selector of namespaces is not read");
         let own = |labels| PodSelector { namespaces: BTreeSet::from(["ns".into()]), labels };
         let expected = own(vec![

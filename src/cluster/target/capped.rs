@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{Managed, Pin, Target};
 use crate::api::caps::{Caps, MOST_WRITTEN_TERMS};
-use crate::engine::types::{Observed, PodShape, Unready};
+use crate::engine::types::{Observed, Unready};
 
 /// The most bytes of affinity that an admission writes; the API server accepts 3 MiB, and stores less.
 const MOST_WRITTEN_BYTES: u64 = 1 << 20;
@@ -43,11 +43,11 @@ impl Managed {
         let Some(why) = caps.exceeded(&self.counts).filter(|_| waits && self.facts.record.is_none()) else {
             return;
         };
-        let workload = &mut self.workload;
+        let workload = Arc::make_mut(&mut self.workload);
         if workload.state == Observed::Queued {
             workload.state = Observed::Unready(Unready::Uncounted(why.into()));
         }
-        workload.shape = PodShape::default();
+        workload.shape = Arc::default();
         workload.profile = Arc::default();
         workload.sizes = Vec::new();
         workload.pools = Vec::new();

@@ -12,7 +12,7 @@ use crate::api::names;
 use crate::api::record::{Eviction, Record, time};
 use crate::engine::types::amount::Amount;
 use crate::engine::types::{
-    Admission, EvictReason, Name, Observed, PodShape, Time, Topology, Workload, WorkloadId, WorkloadKind,
+    Admission, EvictReason, Name, Observed, Time, Topology, Workload, WorkloadId, WorkloadKind,
 };
 
 /// The marks of Sluice on an object.
@@ -177,7 +177,7 @@ impl Requests {
             submitted: created(metadata),
             pods: 1,
             min_pods: None,
-            shape: PodShape::default(),
+            shape: Arc::default(),
             sizes: Vec::new(),
             topology: self.topology,
             profile: Arc::default(),

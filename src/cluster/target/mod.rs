@@ -45,7 +45,7 @@ use crate::kinds::Kind;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Managed {
     /// The workload; the cache fills in the team, the default queue and the priority of the class.
-    pub workload: Workload,
+    pub workload: Arc<Workload>,
     /// The queue in its own label.
     pub own_queue: Option<Name>,
     /// The PriorityClass it names, while its priority is not resolved.

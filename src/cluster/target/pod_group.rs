@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::pod::PodSeen;
-use super::{Facts, Managed, Target};
+use super::{Managed, Target};
 use crate::engine::types::{Name, Observed, Profile, Unready, Workload, WorkloadId, WorkloadKind};
 
 /// Pods that wait to start together, the oldest first, as one workload; `running` counts the other pods of the
@@ -26,8 +26,10 @@ pub fn gathering(id: &WorkloadId, name: &Name, pods: &[&PodSeen], running: u32) 
     // The group is submitted when it is complete, by the pod that completes it.
     let needed = size.saturating_sub(running).max(1) as usize;
     let submitted = members().map(|member| member.workload.submitted).take(needed).max()?;
-    let together = together(id, name, first, members());
-    Some(Managed { workload: Workload { submitted, state, ..together.workload }, ..together })
+    let mut together = together(id, name, first, members());
+    let workload = Arc::make_mut(&mut together.workload);
+    (workload.submitted, workload.state) = (submitted, state);
+    Some(together)
 }
 
 /// Pods that were admitted together, the oldest first, with the pods among them that are still gated, as one
@@ -45,11 +47,11 @@ pub fn admitted(id: &WorkloadId, name: &Name, pods: &[&PodSeen]) -> Option<Manag
     let leads =
         living().find(runs).or_else(|| living().find(|member| member.workload.state != Observed::Queued));
     let lead = leads.unwrap_or(first);
-    let together = together(id, name, lead, living());
-    let submitted = living().map(|member| member.workload.submitted).max()?;
-    let held = living().any(|member| member.facts.held);
-    let facts = Facts { held, ..together.facts };
-    Some(Managed { workload: Workload { submitted, ..together.workload }, facts, ..together })
+    let mut together = together(id, name, lead, living());
+    Arc::make_mut(&mut together.workload).submitted =
+        living().map(|member| member.workload.submitted).max()?;
+    together.facts.held = living().any(|member| member.facts.held);
+    Some(together)
 }
 
 /// The workload that `members` are together, in all else like `like`.
@@ -71,9 +73,9 @@ fn together<'a>(
         grace: members.clone().map(|member| member.workload.grace).max().unwrap_or_default(),
         expendable: members.into_iter().all(|member| member.workload.expendable),
         time_limit: limits.and_then(|limits| limits.into_iter().max()),
-        ..like.workload.clone()
+        ..Workload::clone(&like.workload)
     };
-    Managed { workload, target: Target::PodGroup, ..like.clone() }
+    Managed { workload: workload.into(), target: Target::PodGroup, ..like.clone() }
 }
 
 /// The profile of the pods of a group, with the labels that all of them have.
@@ -82,7 +84,8 @@ fn common<'a>(first: &Arc<Profile>, members: impl Iterator<Item = &'a Managed>) 
     for member in members.filter(|member| member.workload.state != Observed::Finished) {
         let theirs = &member.workload.profile.labels;
         if profile.labels != *theirs {
-            Arc::make_mut(&mut profile).labels.retain(|key, value| theirs.get(key) == Some(value));
+            let labels = profile.labels.only(|key, value| theirs.get(key) == Some(value));
+            Arc::make_mut(&mut profile).labels = labels;
         }
     }
     profile

@@ -1,5 +1,7 @@
 //! What an object would be to the engine that is not submitted.
 
+use std::sync::Arc;
+
 use kube::core::DynamicObject;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -54,7 +56,8 @@ fn single(pod: &wire::Pod) -> Option<Unsubmitted> {
     };
     let id = managed.workload.id.clone();
     let mut whole = pod_group::gathering(&id, &group.name, &[&seen], 0)?;
-    (whole.workload.pods, whole.workload.state) = (group.size, Observed::Queued);
-    whole.workload.kind = WorkloadKind::PodGroup;
+    let workload = Arc::make_mut(&mut whole.workload);
+    (workload.pods, workload.state) = (group.size, Observed::Queued);
+    workload.kind = WorkloadKind::PodGroup;
     Some(Unsubmitted { managed: Box::new(whole), group: Some((group.name.clone(), group.size)) })
 }

@@ -230,7 +230,7 @@ impl Session {
                 self.failed(action.workload().clone(), "the object no longer exists".into());
                 continue;
             };
-            let about = managed.workload.clone();
+            let about = Arc::clone(&managed.workload);
             let first = !managed.facts.has_eviction;
             let id = about.id.clone();
             self.retire(&id);

@@ -33,7 +33,7 @@ impl Session {
             _ => return,
         };
         let object = self.mirror.subject(&id).map(|(managed, _)| {
-            let Workload { namespace, name, .. } = &managed.workload;
+            let Workload { namespace, name, .. } = &*managed.workload;
             (format!("{namespace}/{name}"), version(&self.mirror, &id))
         });
         let name = object.as_ref().map(|(name, _)| name.as_str());

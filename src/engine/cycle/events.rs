@@ -185,8 +185,8 @@ fn is_external(scheduler: &Scheduler, event: &Event) -> bool {
                             // They change with an eviction, which is the engine's own decision.
                             evicted_for_fair_share: known.evicted_for_fair_share,
                             evicted: known.evicted,
-                            ..workload.clone()
-                        } != *known
+                            ..Workload::clone(workload)
+                        } != **known
                 })
         }
         Event::PodApplied(pod) => {
@@ -232,8 +232,8 @@ fn change(event: &Event) -> Change {
         | Event::RunLengths(RunLengths { team: name, .. }) => Change::Team(name.clone()),
         Event::PoolApplied(Pool { name, .. }) | Event::PoolRemoved(name) => Change::Pool(name.clone()),
         Event::NodeApplied(Node { name, .. }) | Event::NodeRemoved(name) => Change::Node(name.clone()),
-        Event::WorkloadApplied(Workload { id, .. })
-        | Event::WorkloadRemoved(id)
+        Event::WorkloadApplied(workload) => Change::Workload(workload.id.clone()),
+        Event::WorkloadRemoved(id)
         | Event::PodsMisplaced(MisplacedPods { workload: id, .. })
         | Event::PodsReady(PodsReady { workload: id, .. })
         | Event::WriteFailed { workload: id, .. }

@@ -353,15 +353,14 @@ mod tests {
             unreachable: None,
         };
         let low = job("low", 2, 0);
-        for event in [Event::TeamApplied(team), Event::NodeApplied(node), Event::WorkloadApplied(low.clone())]
-        {
+        for event in [Event::TeamApplied(team), Event::NodeApplied(node), Event::workload(low.clone())] {
             engine.apply(event, NOW);
         }
         let actions = engine.plan(NOW).actions;
         let [Action::Admit { admission, .. }] = &actions[..] else { panic!("{actions:?}") };
         let runs = Workload { state: Observed::Admitted(admission.clone()), ..low };
-        engine.apply(Event::WorkloadApplied(runs), NOW);
-        engine.apply(Event::WorkloadApplied(job("high", 3, 1)), NOW);
+        engine.apply(Event::workload(runs), NOW);
+        engine.apply(Event::workload(job("high", 3, 1)), NOW);
         let actions = engine.plan(NOW).actions;
         assert!(matches!(&actions[..], [Action::Evict { .. }]), "{actions:?}");
 

@@ -35,7 +35,7 @@ pub fn note(scheduler: &mut Scheduler, reported: &PodsReady) {
 /// Ends the rest of a waiting workload after a change of its object.
 pub fn clear_changed(scheduler: &mut Scheduler, workload: &Workload) {
     let waits = |workload: &Workload| matches!(workload.state, Observed::Queued | Observed::OnHold);
-    let before = scheduler.state.get(&workload.id).map(|info| &info.workload);
+    let before = scheduler.state.get(&workload.id).map(|info| &*info.workload);
     let changed = before.is_some_and(|before| waits(before) && waits(workload) && before != workload);
     if changed && scheduler.retries.gangs.start_anew(&workload.id) {
         scheduler.cursor.generation += 1;

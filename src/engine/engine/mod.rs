@@ -95,13 +95,13 @@ impl Engine {
     /// Every known workload, by identity.
     pub fn workloads(&self) -> impl Iterator<Item = &Workload> {
         let managed = |info: &&WorkloadInfo| !info.removed && info.unadmitted.is_none();
-        self.scheduler.state.iter().filter(managed).map(|info| &info.workload)
+        self.scheduler.state.iter().filter(managed).map(|info| &*info.workload)
     }
 
     /// A workload as last seen; `None` when it is unknown.
     #[must_use]
     pub fn workload(&self, id: &WorkloadId) -> Option<&Workload> {
-        self.scheduler.state.get(id).filter(|info| !info.removed).map(|info| &info.workload)
+        self.scheduler.state.get(id).filter(|info| !info.removed).map(|info| &*info.workload)
     }
 
     /// The priority of a workload's queue, and whether the workload may be preempted while it runs; `None` when the

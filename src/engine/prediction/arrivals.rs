@@ -163,7 +163,7 @@ mod tests {
             let name = format!("job-{number}");
             let job = Workload::job(&"team".into(), &name.as_str().into(), 1, shape, at);
             let limit = Some(Duration::from_secs(60));
-            engine.apply(Event::WorkloadApplied(Workload { time_limit: limit, ..job }), at);
+            engine.apply(Event::workload(Workload { time_limit: limit, ..job }), at);
         }
         let prediction = &engine.scheduler.prediction;
         prediction.arrivals.to_come(&prediction.run_times, NOW, ahead, 128)

@@ -19,13 +19,13 @@ impl Run {
         let Some(item) = self.items.get_mut(&id) else { return };
         match action {
             Action::Admit { admission, message, .. } => {
-                item.workload.state = Observed::Admitted(admission.clone());
+                item.set_state(Observed::Admitted(admission.clone()));
                 self.show(&id);
                 self.settle_in(&id);
                 self.note(Happening::Admitted { id, admission, message });
             }
             Action::Resize { admission, cause, preemptor, message, .. } => {
-                item.workload.state = Observed::Admitted(admission.clone());
+                item.set_state(Observed::Admitted(admission.clone()));
                 self.show(&id);
                 let lost = self.shrink(&id);
                 self.settle_in(&id);
@@ -34,8 +34,8 @@ impl Run {
             Action::Evict { preemptor, reason, message, .. } => {
                 let ran = item.ran(self.now);
                 let lost = item.work_lost(self.now);
-                item.workload.state = item.evicted(self.now);
-                item.workload.evicted_for_fair_share = reason == EvictReason::FairShare;
+                item.set_state(item.evicted(self.now));
+                item.object().evicted_for_fair_share = reason == EvictReason::FairShare;
                 self.show(&id);
                 self.set_places(&id, &[]);
                 self.note(Happening::Evicted { id: id.clone(), preemptor, reason, ran, lost, message });
@@ -45,7 +45,7 @@ impl Run {
             Action::EndPod { pod, .. } => self.apply(Event::PodRemoved(pod)),
             Action::Fail { reason, message, .. } => {
                 let ran = item.ran(self.now);
-                item.workload.state = Observed::Finished;
+                item.set_state(Observed::Finished);
                 self.show(&id);
                 self.set_places(&id, &[]);
                 self.note(Happening::Failed { id: id.clone(), code: reason.code(), ran, message });

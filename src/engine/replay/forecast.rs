@@ -244,7 +244,7 @@ impl Submission {
     /// Submits the workload at `now` and decides at once, as far as `go_on` allows each further plan.
     pub fn new(mut with: Engine, workload: Workload, now: Time, go_on: &mut dyn FnMut() -> bool) -> Self {
         let id = workload.id.clone();
-        with.apply(Event::WorkloadApplied(workload), now);
+        with.apply(Event::workload(workload), now);
         let (mut admission, mut displaced) = (None, Vec::new());
         let mut on = |_: Time, happening: &Happening| match happening {
             Happening::Admitted { id: admitted, admission: given, .. } if *admitted == id => {

@@ -1,6 +1,7 @@
 //! One workload on its way through a run: its object, its pods and how far it has come.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::replay::life::Life;
@@ -28,7 +29,7 @@ pub struct Place {
 #[derive(Clone, Debug)]
 pub struct Item {
     /// Its object now.
-    pub workload: Workload,
+    pub workload: Arc<Workload>,
     /// How it behaves.
     pub life: Life,
     /// How many pods it wants at once as long as so many are missing.
@@ -58,7 +59,7 @@ pub struct Item {
 
 impl Item {
     /// A workload as it is submitted.
-    pub fn new(workload: Workload, life: Life) -> Self {
+    pub fn new(workload: Arc<Workload>, life: Life) -> Self {
         let total = life.completions.unwrap_or(workload.pods);
         let (wish, least) = (workload.pods, workload.min_pods);
         let mut item = Self {
@@ -90,7 +91,7 @@ impl Item {
     ) -> (Self, Option<Time>) {
         let mut item = Self::new(info.workload.clone(), life);
         let mut since = None;
-        item.workload.state = match &info.phase {
+        let state = match &info.phase {
             Phase::Hold => info.workload.state.clone(),
             Phase::Pending => Observed::Queued,
             Phase::Starting(admission)
@@ -98,7 +99,7 @@ impl Item {
             | Phase::Resizing { to: admission, .. } => Observed::Admitted(admission.clone()),
             Phase::Stopping(admission) => {
                 since = Some(now);
-                item.workload.state = Observed::Admitted(admission.clone());
+                item.set_state(Observed::Admitted(admission.clone()));
                 item.evicted(now)
             }
             Phase::Leaving { admission, since: told, .. } => {
@@ -110,6 +111,7 @@ impl Item {
                 Observed::Finished
             }
         };
+        item.set_state(state);
         item.share = info.phase.admission().and_then(|admission| admission.share);
         let started = info.phase.admission().map_or(info.workload.submitted, |admission| admission.at);
         for (pod, node) in pods {
@@ -119,8 +121,20 @@ impl Item {
         (item, since)
     }
 
+    /// Its object, to be changed. Until then the engine has the same copy.
+    pub fn object(&mut self) -> &mut Workload {
+        Arc::make_mut(&mut self.workload)
+    }
+
+    /// Sets the state of its object.
+    pub fn set_state(&mut self, state: Observed) {
+        if self.workload.state != state {
+            self.object().state = state;
+        }
+    }
+
     /// Takes over the request of a changed object.
-    pub fn change(&mut self, workload: Workload, life: Life) {
+    pub fn change(&mut self, workload: Arc<Workload>, life: Life) {
         let state = match (&workload.state, &self.workload.state) {
             (Observed::OnHold, state) if *state != Observed::Finished => Observed::OnHold,
             (Observed::Unready(why), Observed::Queued | Observed::Unready(_)) => {
@@ -132,7 +146,10 @@ impl Item {
         self.total = life.completions.unwrap_or(workload.pods);
         (self.wish, self.least) = (workload.pods, workload.min_pods);
         self.life = life;
-        self.workload = Workload { state, submitted: self.workload.submitted, ..workload };
+        let submitted = self.workload.submitted;
+        self.workload = workload;
+        self.set_state(state);
+        self.object().submitted = submitted;
         self.want();
     }
 
@@ -177,8 +194,11 @@ impl Item {
     pub fn want(&mut self) -> bool {
         let pods = self.wish.min(self.missing());
         let changed = self.workload.pods != pods;
-        self.workload.pods = pods;
-        self.workload.min_pods = self.least.map(|least| least.min(pods));
+        let min_pods = self.least.map(|least| least.min(pods));
+        if changed || self.workload.min_pods != min_pods {
+            let object = self.object();
+            (object.pods, object.min_pods) = (pods, min_pods);
+        }
         changed
     }
 

@@ -30,6 +30,7 @@ mod tests;
 mod timers;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use thiserror::Error;
@@ -210,7 +211,7 @@ impl Run {
         if self.lives.contains_key(id) {
             return self.engine.workload(id);
         }
-        self.items.get(id).map(|item| &item.workload)
+        self.items.get(id).map(|item| &*item.workload)
     }
 
     /// Whether pods of a workload of the run are still there.
@@ -281,7 +282,8 @@ impl Run {
 
     /// Adds a workload now, or changes a known one; where that one
     /// stands stays as it is, unless its user holds it back or lets it go.
-    pub fn submit(&mut self, workload: Workload, life: Life) {
+    pub fn submit(&mut self, workload: impl Into<Arc<Workload>>, life: Life) {
+        let workload = workload.into();
         self.dirty = true;
         let id = workload.id.clone();
         self.take_up_awaited(&id);
@@ -501,7 +503,7 @@ impl Run {
     /// Shows the engine a workload as its object now is.
     fn show(&mut self, id: &WorkloadId) {
         if let Some(item) = self.items.get(id).filter(|item| !item.deleted) {
-            self.engine.apply(Event::WorkloadApplied(item.workload.clone()), self.now);
+            self.engine.apply(Event::WorkloadApplied(Arc::clone(&item.workload)), self.now);
         }
     }
 }

@@ -38,7 +38,7 @@ impl Run {
             at,
         };
         let item = self.items.get_mut(id).filter(|item| item.workload.state == Observed::Queued)?;
-        item.workload.state = Observed::Admitted(admission.clone());
+        item.set_state(Observed::Admitted(admission.clone()));
         self.dirty = true;
         self.show(id);
         self.settle_in(id);

@@ -79,7 +79,7 @@ impl Run {
         let Some(item) = self.items.get_mut(id).filter(|item| item.admission().is_some()) else { return };
         let ran = item.ran(self.now);
         let message = format!("was still running at its deadline, {} after its start", span(ran));
-        item.workload.state = Observed::Finished;
+        item.set_state(Observed::Finished);
         self.show(id);
         self.set_places(id, &[]);
         self.note(Happening::Failed { id: id.clone(), code: "DeadlineExceeded", ran, message });
@@ -173,8 +173,8 @@ impl Run {
             return;
         }
         let ran = item.ran(self.now);
-        item.workload.state = Observed::Finished;
-        item.workload.ran = Some(ran);
+        item.set_state(Observed::Finished);
+        item.object().ran = Some(ran);
         self.show(id);
         self.set_places(id, &[]);
         self.note(Happening::Finished { id: id.clone(), ran });
@@ -186,7 +186,7 @@ impl Run {
         let Some(item) = self.items.get_mut(id).filter(|item| item.pods.is_empty()) else { return };
         let (deleted, over) = (item.deleted, item.workload.state == Observed::Finished);
         if matches!(item.workload.state, Observed::Leaving { .. }) && !deleted {
-            item.workload.state = Observed::Queued;
+            item.set_state(Observed::Queued);
             self.show(id);
         } else if !deleted && !over {
             return;
@@ -256,7 +256,7 @@ impl Run {
         let Some(item) = self.items.get_mut(id) else { return };
         if item.admission().is_some() && !item.workload.resumable && item.pods.is_empty() {
             let ran = item.ran(self.now);
-            item.workload.state = Observed::Finished;
+            item.set_state(Observed::Finished);
             self.show(id);
             self.set_places(id, &[]);
             let message = "Its node was lost, and a bare pod is not replaced.".to_owned();
@@ -280,7 +280,7 @@ impl Run {
         item.forgo(1);
         let over = item.missing() == 0;
         if over {
-            item.workload.state = Observed::Finished;
+            item.set_state(Observed::Finished);
         }
         self.show(id);
         if over {

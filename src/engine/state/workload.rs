@@ -99,7 +99,7 @@ impl Usage {
 #[derive(Clone, Debug)]
 pub struct WorkloadInfo {
     /// The workload as last observed.
-    pub workload: Workload,
+    pub workload: Arc<Workload>,
     /// Its team.
     pub team: TeamId,
     /// Its index in the register.

@@ -13,7 +13,6 @@ use crate::types::workload::{PodId, Workload, WorkloadId};
 
 /// One change in the cluster. The same events in the same order give the same decisions (law 10).
 #[derive(Clone, Debug)]
-#[expect(clippy::large_enum_variant, reason = "events are made, applied and dropped one at a time")]
 pub enum Event {
     /// A team was created or changed.
     TeamApplied(Team),
@@ -34,7 +33,7 @@ pub enum Event {
     /// A node was deleted.
     NodeRemoved(Name),
     /// A workload was created or changed.
-    WorkloadApplied(Workload),
+    WorkloadApplied(Arc<Workload>),
     /// A workload was deleted. Its remaining pods are charged until they are gone.
     WorkloadRemoved(WorkloadId),
     /// A pod that is neither Succeeded nor Failed was created, bound or changed.
@@ -58,6 +57,14 @@ pub enum Event {
     AdmissionRefused(WorkloadId),
     /// The object of a workload has changed since its admission was refused.
     ObjectChanged(WorkloadId),
+}
+
+impl Event {
+    /// A workload was created or changed.
+    #[must_use]
+    pub fn workload(workload: impl Into<Arc<Workload>>) -> Self {
+        Self::WorkloadApplied(workload.into())
+    }
 }
 
 /// The past borrowed usage of a team as its status has it. Fair shares count it, decayed up to the plan, on every replica. An

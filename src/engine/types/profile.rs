@@ -13,7 +13,7 @@ pub struct Profile {
     /// The namespace of the pod.
     pub namespace: Name,
     /// The labels of the pod, without those that differ between the pods of one workload.
-    pub labels: BTreeMap<Name, Name>,
+    pub labels: PodLabels,
     /// Required anti-affinity: no pod that a term selects is in the pod's domain, before or after.
     pub apart: Vec<Arc<PodTerm>>,
     /// Required affinity: a pod that all terms select is in the pod's domain of each term.
@@ -38,9 +38,47 @@ impl Profile {
         let selectors = own.chain(others.map(|term| &term.pods));
         let keys: BTreeSet<&Name> =
             selectors.flat_map(|pods| pods.labels.iter().map(|requirement| &requirement.key)).collect();
-        let mut reduced = self.clone();
-        reduced.labels.retain(|key, _| keys.contains(key));
-        reduced
+        Self { labels: self.labels.only(|key, _| keys.contains(key)), ..self.clone() }
+    }
+}
+
+/// The labels of a pod in the order of their keys. They are few and many pods have some, so they take no more memory than they need.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PodLabels(Box<[(Name, Name)]>);
+
+impl PodLabels {
+    /// The value of a label.
+    #[must_use]
+    pub fn get(&self, key: &Name) -> Option<&Name> {
+        let at = self.0.binary_search_by(|(known, _)| known.cmp(key)).ok()?;
+        self.0.get(at).map(|(_, value)| value)
+    }
+
+    /// Every label.
+    pub fn iter(&self) -> impl Iterator<Item = (&Name, &Name)> {
+        self.0.iter().map(|(key, value)| (key, value))
+    }
+
+    /// The labels that `chosen` chooses.
+    #[must_use]
+    pub fn only(&self, chosen: impl Fn(&Name, &Name) -> bool) -> Self {
+        self.iter()
+            .filter(|(key, value)| chosen(key, value))
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect()
+    }
+
+    /// The labels with other copies of the same names.
+    #[must_use]
+    pub fn with_copies(&self, mut copy: impl FnMut(&Name) -> Name) -> Self {
+        Self(self.iter().map(|(key, value)| (copy(key), copy(value))).collect())
+    }
+}
+
+impl FromIterator<(Name, Name)> for PodLabels {
+    /// Of two labels with one key the later one counts.
+    fn from_iter<I: IntoIterator<Item = (Name, Name)>>(labels: I) -> Self {
+        Self(labels.into_iter().collect::<BTreeMap<Name, Name>>().into_iter().collect())
     }
 }
 

@@ -113,8 +113,8 @@ pub struct Workload {
     pub pods: u32,
     /// The least number of pods of an elastic workload; `None` means all.
     pub min_pods: Option<u32>,
-    /// The shape of each pod.
-    pub shape: PodShape,
+    /// The shape of each pod, of which the pods of many workloads have the same.
+    pub shape: Arc<PodShape>,
     /// The sizes at which its pods may run, the preferred one first, which is `shape`; empty if there is only one.
     pub sizes: Vec<Size>,
     /// The topology domains that its pods must or should share.
@@ -175,7 +175,7 @@ impl Workload {
             submitted,
             pods,
             min_pods: None,
-            shape,
+            shape: Arc::new(shape),
             sizes: Vec::new(),
             topology: Topology::default(),
             profile: Arc::default(),

@@ -92,12 +92,13 @@ fn managed(kind: &Arc<Kind>, object: &DynamicObject, now: Time) -> Option<Box<Ma
         workload: Workload {
             pods: gang.pods,
             // Pods of an object that is over may run on, such as those of a RayJob that keeps its cluster.
-            shape: gang.shape,
+            shape: gang.shape.into(),
             profile: gang.profile,
             grace: gang.grace,
             ran: marks.record.as_ref().filter(|_| over).and_then(|record| ran(record, data)),
             ..common
-        },
+        }
+        .into(),
         facts: Facts { suspension: Suspension::read(stopped), ..marks.facts(metadata) },
         target: Target::Custom(Box::new(CustomFacts {
             kind: Arc::clone(kind),

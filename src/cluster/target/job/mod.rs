@@ -173,7 +173,7 @@ impl Reading<'_> {
             workload: Workload {
                 pods: self.pods,
                 min_pods,
-                shape,
+                shape: shape.into(),
                 profile,
                 sizes,
                 resizable,
@@ -181,7 +181,8 @@ impl Reading<'_> {
                 ran,
                 failed_pods: self.failed_pods(),
                 ..common
-            },
+            }
+            .into(),
             target: Target::Job(Box::new(self.facts(user_affinity, written_sizes))),
             counts,
         }

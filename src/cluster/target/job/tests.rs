@@ -34,7 +34,7 @@ fn seen(patch: Value) -> JobSeen {
 }
 
 fn state(patch: Value) -> Option<Observed> {
-    seen(patch).managed.map(|managed| managed.workload.state)
+    seen(patch).managed.map(|managed| managed.workload.state.clone())
 }
 
 #[test]
@@ -99,8 +99,8 @@ fn a_job_has_stopped_if_its_controller_says_so_and_counts_no_active_pods() {
             ]},
         }));
         let managed = seen.managed.expect("managed");
-        match managed.workload.state {
-            Observed::Leaving { stopped, .. } => (stopped, managed.facts.suspension),
+        match &managed.workload.state {
+            Observed::Leaving { stopped, .. } => (*stopped, managed.facts.suspension),
             other => panic!("not leaving: {other:?}"),
         }
     };
@@ -196,7 +196,7 @@ fn the_users_affinity_is_distinguished_from_sluices_own() {
     };
     let template = |node: &str| json!({"template": {"spec": {"affinity": affinity(node)}}});
     let node_of = |seen: JobSeen| {
-        let shape = seen.managed.expect("managed").workload.shape;
+        let shape = Arc::clone(&seen.managed.expect("managed").workload.shape);
         shape.node_terms.first().map(|term| term.fields[0].values[0].to_string())
     };
     assert_eq!(node_of(seen(json!({"spec": template("users")}))).as_deref(), Some("users"));
@@ -230,7 +230,7 @@ fn the_requests_of_its_user_reach_the_engine() {
     let malformed = notes(json!({
         "sluice.dev/min-parallelism": "none", "sluice.dev/topology-required": " ", "sluice.dev/gpu-fraction": "1",
     }));
-    assert_eq!((malformed.workload.min_pods, malformed.workload.topology.required), (None, None));
+    assert_eq!((malformed.workload.min_pods, &malformed.workload.topology.required), (None, &None));
     assert_eq!(malformed.workload.shape.requests["nvidia.com/gpu"], Amount::units(1));
 }
 

@@ -312,7 +312,8 @@ pub fn unadmitted(seen: &PodSeen, facts: &Unadmitted) -> Managed {
             resumable: false,
             state,
             ..plain
-        },
+        }
+        .into(),
         own_queue: None,
         class: None,
         facts: Facts {
@@ -387,12 +388,13 @@ fn managed(pod: &wire::Pod) -> Option<Box<Managed>> {
         workload: Workload {
             priority: spec.priority.unwrap_or(0),
             profile: if gone { Arc::default() } else { profile(pod) },
-            shape,
+            shape: shape.into(),
             resumable: false,
             expendable,
             grace: grace(spec),
             ..common
-        },
+        }
+        .into(),
     }))
 }
 

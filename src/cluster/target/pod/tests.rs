@@ -111,7 +111,7 @@ fn an_admitted_pod_holds_its_resources_until_it_ends() {
     let marks = json!({"metadata": {"annotations": {names::ADMISSION: record}}});
     let running = seen(marks.clone());
     assert!(running.holds.is_some());
-    let state = running.managed.expect("managed").workload.state;
+    let state = &running.managed.expect("managed").workload.state;
     assert!(matches!(state, Observed::Admitted(_)));
     let mut ended = marks;
     ended["status"] = json!({"phase": "Failed"});

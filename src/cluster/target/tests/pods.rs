@@ -35,7 +35,7 @@ fn a_bare_pod_fails_by_its_kubelet_or_before_it_has_one() {
     let (managed, version) = seen(&runs);
     json_patch::patch(&mut runs, &patch_of(managed.fail(version, &why))).expect("the patch applies");
     assert_eq!(runs["spec"]["activeDeadlineSeconds"], 1);
-    let state = seen(&runs).0.workload.state;
+    let state = &seen(&runs).0.workload.state;
     assert!(matches!(state, Observed::Leaving { since: Time(0), stopped: true, .. }), "{state:?}");
 }
 

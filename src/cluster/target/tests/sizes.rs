@@ -76,7 +76,7 @@ fn an_elastic_job_has_its_users_parallelism_back_when_it_is_restored() {
 
     // While it runs its pods can only go to nodes in its template.
     let seen = job(&serde_json::from_value(object.clone()).expect("a Job"), Time(0));
-    let terms = seen.managed.expect("managed").workload.shape.node_terms;
+    let terms = &seen.managed.expect("managed").workload.shape.node_terms;
     assert_eq!(terms[0].fields[0].values, ["n1".into()]);
 
     // Its user may lower the parallelism for good.

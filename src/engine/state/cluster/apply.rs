@@ -173,7 +173,7 @@ impl ClusterState {
         }
     }
 
-    pub(super) fn set_workload(&mut self, mut workload: Workload) -> Effect {
+    pub(super) fn set_workload(&mut self, mut workload: Arc<Workload>) -> Effect {
         let id = workload.id.clone();
         let team = self.quotas.intern_team(&workload.team);
         let need = self.need_of(&workload.shape.requests);
@@ -186,7 +186,7 @@ impl ClusterState {
         let needs = || std::iter::once(&need).chain(sizes.iter().map(|size| &size.need));
         if workload.state == Observed::Queued && needs().any(|need| is_absurd(need, workload.pods)) {
             let why = "its pods ask for more in all than can be counted";
-            workload.state = Observed::Unready(Unready::Uncounted(why.into()));
+            Arc::make_mut(&mut workload).state = Observed::Unready(Unready::Uncounted(why.into()));
         }
         if !self.workloads.contains_key(&id) {
             let pools =

@@ -1,5 +1,7 @@
 //! Changes of a workload that the engine itself decides, or that time brings.
 
+use std::sync::Arc;
+
 use crate::state::avoided_nodes::AvoidedNodes;
 use crate::state::cluster::state::ClusterState;
 use crate::state::workload::{Phase, settle_time};
@@ -30,9 +32,8 @@ impl ClusterState {
     pub fn set_avoided_nodes(&mut self, id: &WorkloadId, avoided_nodes: AvoidedNodes) {
         let Some(info) = self.workloads.get(id) else { return };
         let narrowed = avoided_nodes.narrowed(&info.workload.shape);
-        let shape = narrowed.unwrap_or_else(|| info.workload.shape.clone());
-        let workload = info.workload.clone();
-        let shape = self.intern_shape(&shape);
+        let workload = Arc::clone(&info.workload);
+        let shape = self.intern_shape(narrowed.as_ref().unwrap_or(&workload.shape));
         let sizes = self.sized_pods(&workload, &shape);
         if let Some(info) = self.workloads.get_mut(id) {
             info.shape = shape;

@@ -88,7 +88,7 @@ fn carry_out(state: &mut ClusterState, step: Step, now: i64) {
             let job = Workload::job(&team_name(team), &name, pods, shape, Time(0));
             let (min_pods, resizable) = (Some(1), number % 3 == 0);
             let job = Workload { id: id(number), priority, min_pods, resizable, state: observed, ..job };
-            state.apply(Event::WorkloadApplied(job));
+            state.apply(Event::workload(job));
         }
         Step::Raised { number, raised } => state.raise(&id(number), raised),
         Step::Decided { number, at } => {
@@ -178,7 +178,7 @@ fn the_last_pods_of_a_finished_workload_hold_what_they_were_granted() {
     };
     let admitted = job(Observed::Admitted(admission(1, 0)), gpus(3));
     let holder = admitted.id.clone();
-    state.apply(Event::WorkloadApplied(admitted));
+    state.apply(Event::workload(admitted));
     let bound = Pod {
         id: pod.clone(),
         workload: Some(holder.clone()),
@@ -195,7 +195,7 @@ fn the_last_pods_of_a_finished_workload_hold_what_they_were_granted() {
     let before = held(&state);
     assert!(before.iter().any(|(_, milli)| *milli == 3000), "{before:?}");
     // Its object no longer names what it asks for.
-    state.apply(Event::WorkloadApplied(job(Observed::Finished, ResourceList::new())));
+    state.apply(Event::workload(job(Observed::Finished, ResourceList::new())));
     assert_eq!(held(&state), before);
     state.apply(Event::PodRemoved(pod));
     assert_eq!(held(&state), []);
@@ -210,7 +210,7 @@ fn a_resource_that_only_requests_name_costs_no_number() {
     let shape = PodShape { requests: made_up, ..PodShape::default() };
     let team: Name = "a".into();
     for name in ["x", "y"] {
-        state.apply(Event::WorkloadApplied(Workload::job(&team, &name.into(), 1, shape.clone(), Time(0))));
+        state.apply(Event::workload(Workload::job(&team, &name.into(), 1, shape.clone(), Time(0))));
         let id = WorkloadId(format!("a/{name}").into());
         assert!(state.get(&id).expect("it is known").need.len() <= UNOFFERED + 1);
     }
@@ -227,7 +227,7 @@ fn a_resource_that_only_requests_name_costs_no_number() {
 
     // A node offers one of them: the pod on it counts, and a workload that asks for no other can start.
     let one = PodShape { requests: [("x.y/r7".into(), Amount::units(1))].into(), ..PodShape::default() };
-    state.apply(Event::WorkloadApplied(Workload::job(&team, &"z".into(), 1, one, Time(0))));
+    state.apply(Event::workload(Workload::job(&team, &"z".into(), 1, one, Time(0))));
     let id = WorkloadId("a/z".into());
     assert_eq!(state.get(&id).expect("it is known").need.get(UNOFFERED), 1000);
     state.apply(Event::NodeApplied(Node {
@@ -303,7 +303,7 @@ fn sums_of_absurd_amounts_are_the_nearest_amount() {
     let some = PodShape { requests: [(GPU.into(), Amount::units(8))].into(), ..PodShape::default() };
     for team in ["one", "two"] {
         let job = Workload::job(&team.into(), &"j".into(), 2, some.clone(), Time(0));
-        engine.apply(Event::WorkloadApplied(job), Time(0));
+        engine.apply(Event::workload(job), Time(0));
     }
     let plan = engine.plan(Time(5_000));
     assert!(!plan.actions.is_empty(), "what exceeds the limits is evicted");
@@ -340,10 +340,7 @@ fn a_workload_that_asks_for_more_than_can_be_counted_waits_and_stops_no_other() 
     for (name, pods) in [("top", 10_000), ("below", 10_000), ("below", 15)] {
         let name: Name = name.into();
         let job: Name = format!("j{pods}").into();
-        engine.apply(
-            Event::WorkloadApplied(Workload::job(&name, &job, pods, absurd.clone(), Time(0))),
-            Time(0),
-        );
+        engine.apply(Event::workload(Workload::job(&name, &job, pods, absurd.clone(), Time(0))), Time(0));
     }
     assert!(engine.plan(Time(0)).actions.is_empty());
     assert!(!engine.teams().is_empty());

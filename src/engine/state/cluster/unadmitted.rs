@@ -54,7 +54,7 @@ impl ClusterState {
         };
         let stray = workload.id.clone();
         let info = WorkloadInfo {
-            workload,
+            workload: workload.into(),
             team,
             index: WorkloadIndex::MIN,
             need,

@@ -1,5 +1,7 @@
 //! Requests of resources that no node and no quota names, and what happens once one does.
 
+use std::sync::Arc;
+
 use crate::state::cluster::state::ClusterState;
 use crate::types::amount::ResourceList;
 use crate::types::vector::{UNOFFERED, Vector};
@@ -23,7 +25,7 @@ impl ClusterState {
         let infos = self.workloads.values().filter(|info| {
             !info.removed && (waits(&info.need) || info.sizes.iter().any(|size| waits(&size.need)))
         });
-        let workloads: Vec<Workload> = infos.map(|info| info.workload.clone()).collect();
+        let workloads: Vec<Arc<Workload>> = infos.map(|info| Arc::clone(&info.workload)).collect();
         for workload in workloads {
             self.set_workload(workload);
         }

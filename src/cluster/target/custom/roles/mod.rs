@@ -133,7 +133,8 @@ impl Gang {
                 let constrained = part.profile.is_constrained() || self.profile.is_constrained();
                 self.mixed |= constrained;
                 let profile = Arc::make_mut(&mut self.profile);
-                profile.labels.retain(|key, value| part.profile.labels.get(key) == Some(value));
+                profile.labels =
+                    profile.labels.only(|key, value| part.profile.labels.get(key) == Some(value));
                 profile.apart.clear();
                 profile.together.clear();
                 profile.spread.clear();
