@@ -116,3 +116,22 @@ pub struct SpreadTerm {
     /// Whether the domains of nodes with a taint that the pod does not tolerate are left out, where all nodes count.
     pub untainted: bool,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_found_by_their_keys_whatever_their_order_was() {
+        let name = |text: &str| Name::from(text);
+        let of = |pairs: &[(&str, &str)]| -> PodLabels {
+            pairs.iter().map(|(key, value)| (name(key), name(value))).collect()
+        };
+        let labels = of(&[("c", "3"), ("a", "1"), ("b", "0"), ("b", "2")]);
+        assert_eq!(labels, of(&[("a", "1"), ("b", "2"), ("c", "3")]));
+        let values = ["a", "b", "c", "d"].map(|key| labels.get(&name(key)).map(|value| &**value));
+        assert_eq!(values, [Some("1"), Some("2"), Some("3"), None]);
+        assert_eq!(labels.only(|key, value| **key != *"a" && **value != *"3"), of(&[("b", "2")]));
+        assert_eq!(labels.with_copies(|known| name(known)), labels);
+    }
+}

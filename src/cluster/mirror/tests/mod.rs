@@ -123,6 +123,45 @@ fn an_irrelevant_change_causes_no_event() {
 }
 
 #[test]
+fn what_jobs_have_alike_is_stored_once() {
+    let mut mirror = labelled();
+    let labels = |uid: &str| json!({"app": "train", "batch.kubernetes.io/controller-uid": uid});
+    let saw = |uid: &str, version: u32, status: Value| {
+        let seen = job_seen(
+            version,
+            json!({
+                "metadata": {"uid": uid, "annotations": {"sluice.dev/user": "alice"}},
+                "spec": {"template": {
+                    "metadata": {"labels": labels(uid)},
+                    "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]},
+                }},
+                "status": status,
+            }),
+        );
+        Change::Job(Seen::Object(seen.uid.clone(), seen))
+    };
+    let applied = |events: Vec<Event>| match &events[..] {
+        [Event::WorkloadApplied(workload)] => Arc::clone(workload),
+        other => panic!("not one workload: {other:?}"),
+    };
+    let one = applied(mirror.take(saw("one", 1, json!({}))));
+    let two = applied(mirror.take(saw("two", 2, json!({}))));
+    assert!(Arc::ptr_eq(&one.shape, &two.shape));
+    let (Some(first), Some(second)) = (&one.user, &two.user) else { panic!("no users") };
+    assert!(Arc::ptr_eq(first, second) && Arc::ptr_eq(&one.namespace, &two.namespace));
+    for ((key, value), (other_key, other)) in one.profile.labels.iter().zip(two.profile.labels.iter()) {
+        assert!(Arc::ptr_eq(key, other_key));
+        assert_eq!(Arc::ptr_eq(value, other), **key == *"app", "{key} is {value} and {other}");
+    }
+    let uid = one.profile.labels.get(&"batch.kubernetes.io/controller-uid".into()).expect("the label");
+    assert!(Arc::ptr_eq(uid, &one.id.0));
+
+    assert!(mirror.take(saw("one", 3, json!({"ready": 1}))).is_empty());
+    let kept = mirror.workload(&one.id).map(|(managed, _)| Arc::ptr_eq(&managed.workload, &one));
+    assert_eq!(kept, Some(true), "the engine has this copy");
+}
+
+#[test]
 fn a_late_watch_event_does_not_revert_an_own_write() {
     let mut mirror = labelled();
     mirror.take(saw_job(1, json!({})));
