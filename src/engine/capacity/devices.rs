@@ -3,7 +3,7 @@
 //! A fraction stays on its device until its pod is gone. Devices that one pod holds whole are interchangeable
 //! and need no record.
 
-use crate::capacity::space::{DEVICE, SharedDevice};
+use crate::capacity::space::{DEVICE, SharedDevice, Space};
 use crate::types::vector::Vector;
 use crate::types::{Name, PodId, WorkloadId};
 
@@ -98,9 +98,15 @@ impl Devices {
     }
 
     /// The devices that are shared at once, and how much of each is free both now and once everything has
-    /// settled. `whole` is the amount of untouched devices on offer, `free` the amount that is untouched now,
+    /// settled, which is `later`. `whole` is the amount of untouched devices on offer, `free` the amount that is untouched now,
     /// `settled` the amount that is untouched later.
-    pub fn offered(&self, whole: &Vector, free: &Vector, settled: &Vector) -> Vec<SharedDevice> {
+    pub fn offered(
+        &self,
+        whole: &Vector,
+        free: &Vector,
+        settled: &Vector,
+        later: &Space,
+    ) -> Vec<SharedDevice> {
         // Where nominations exceed the capacity, no whole device is on offer.
         let besides = |all: &Vector| {
             let mut rest = all.clone();
@@ -126,7 +132,8 @@ impl Devices {
                 None if settled.get(resource) >= 0 && one_of(&mut unused, resource) => DEVICE,
                 None => return None,
             };
-            let left = match device.left(|_, fraction| !fraction.terminating) {
+            let left_later = later.shared().iter().find(|device| device.index == Some(index));
+            let left = match left_later.map(|device| device.left) {
                 Some(later) => unheld.min(later),
                 // All its pods terminate: a pod that joins now leaves one untouched device fewer later.
                 None if one_of(&mut spare, resource) => unheld,

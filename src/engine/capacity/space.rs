@@ -4,6 +4,9 @@
 //! whole number asks for devices that are not shared, a fraction for part of a single device. Fractions
 //! share a device as long as they add up to at most one.
 
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
 use crate::types::vector::Vector;
 
 /// One device, in the thousandths that amounts are counted in.
@@ -70,6 +73,21 @@ impl Space {
             if device.index.is_some_and(&nominated) && self.untouched(device.resource) < 0 {
                 self.shared[index].left = 0;
             }
+        }
+        self
+    }
+
+    /// Offers nothing more on as many shared devices as whole ones are nominated beyond the untouched: a reservation counts on
+    /// them once the fractions there have ended. These are the devices with the largest rest, which hold least.
+    #[must_use]
+    pub fn without_awaited(mut self) -> Self {
+        let resources: BTreeSet<usize> = self.shared.iter().map(|device| device.resource).collect();
+        for resource in resources {
+            let awaited = self.untouched(resource).min(0).unsigned_abs().div_ceil(DEVICE.unsigned_abs());
+            let of_resource = self.shared.iter_mut().filter(|device| device.resource == resource);
+            let mut offering: Vec<&mut SharedDevice> = of_resource.filter(|device| device.left > 0).collect();
+            offering.sort_by_key(|device| Reverse(device.left));
+            offering.into_iter().zip(0..awaited).for_each(|(device, _)| device.left = 0);
         }
         self
     }

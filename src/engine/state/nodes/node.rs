@@ -91,7 +91,7 @@ impl NodeInfo {
     #[must_use]
     pub fn settled_without(&self, amounts: &Vector, gone: &[(Holder, u32)]) -> Space {
         let space = Space::new(self.settled.amounts().plus(amounts, 1), self.devices.settled(gone));
-        space.limited_to_existing(|index| self.devices.is_only_nominated(index))
+        space.limited_to_existing(|index| self.devices.is_only_nominated(index)).without_awaited()
     }
 
     /// Whether some of its capacity is nominated.
@@ -125,6 +125,7 @@ impl NodeInfo {
         amounts.add(&self.nominated, -1);
         let settled = Space::new(amounts, self.devices.settled(&[]));
         let settled = settled.limited_to_existing(|index| self.devices.is_only_nominated(index));
+        let settled = settled.without_awaited();
         let untouched = |space: &Space| {
             let mut whole = space.amounts().clone();
             for device in space.shared() {
@@ -138,7 +139,7 @@ impl NodeInfo {
         for (resource, milli) in later.entries() {
             now.set(resource, now.get(resource).min(milli));
         }
-        let shared = self.devices.offered(&now, &free, &later);
+        let shared = self.devices.offered(&now, &free, &later, &settled);
         for device in &shared {
             now.set(device.resource, now.get(device.resource).saturating_add(device.left));
         }

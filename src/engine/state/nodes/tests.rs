@@ -306,6 +306,33 @@ fn apply_move(fixture: &mut Fixture, running: &mut Running, names: &mut usize, s
     }
 }
 
+/// Fractions and whole devices run on one node, and one pod is reserved that counts on the end of all of them. What starts or is
+/// nominated beside it leaves its capacity whole.
+fn check_reserved(running: &[usize], reserved: usize, then: usize) -> Result<(), TestCaseError> {
+    let mut fixture = Fixture::new();
+    fixture.apply(&Step::Node { node: 0, gpus: 3, open: true, tainted: false, kind: 0 });
+    let gpu = fixture.resources.intern(&GPU.into());
+    let (mut before, mut names) = (Running::new(), 0);
+    for shape in running {
+        apply_move(&mut fixture, &mut before, &mut names, &Move::Start { shape: *shape, pods: 1 });
+    }
+    let need = fixture.need(reserved);
+    let empty = fixture.table.get(NodeId(0)).empty().fits(&fixture.table.demand(&need));
+    if empty == 0 {
+        return Ok(());
+    }
+    fixture.table.nominate(NodeId(0), &need, 1);
+    let mut beside = Running::new();
+    apply_move(&mut fixture, &mut beside, &mut names, &Move::Start { shape: then, pods: 1 });
+    apply_move(&mut fixture, &mut beside, &mut names, &Move::Nominate { shape: then });
+    while !before.is_empty() {
+        apply_move(&mut fixture, &mut before, &mut names, &Move::End { holder_number: 0 });
+    }
+    let settled = fixture.table.get(NodeId(0)).settled();
+    prop_assert!(settled.untouched(gpu) >= 0, "{settled:?}");
+    Ok(())
+}
+
 /// A placement on offered capacity takes none that is held or nominated. Once all pods have ended, every
 /// nomination fits.
 fn check_offers(steps: &[Move]) -> Result<(), TestCaseError> {
@@ -345,6 +372,14 @@ proptest! {
     #[test]
     fn offered_capacity_is_free_now_and_in_the_end(steps in prop::collection::vec(decision(), 1..40)) {
         check_offers(&steps)?;
+    }
+
+    #[test]
+    fn what_a_reservation_counts_on_is_not_offered(
+        running in prop::collection::vec(0..SHAPES.len(), 0..6),
+        (reserved, then) in (0..SHAPES.len(), 0..SHAPES.len()),
+    ) {
+        check_reserved(&running, reserved, then)?;
     }
 }
 
