@@ -13,6 +13,7 @@ mod defragment;
 mod devices;
 mod echoes;
 mod elastic;
+mod elastic_start;
 mod eviction_cost;
 mod fair_share;
 mod fair_share_window;

@@ -454,4 +454,30 @@ proptest! {
             None => draw.lies_on_the_fewest_nodes(&numbers(&placed))?,
         }
     }
+
+    /// An elastic gang has as many of its pods as one domain holds, and of the domains that hold so many it is in the tightest.
+    #[test]
+    fn law_6_an_elastic_gang_has_the_most_pods_that_one_domain_holds(
+        nodes in random_nodes(),
+        pods in 1..12_u32,
+        least in 1..6_u32,
+        size in 1..4_i64,
+        host in any::<bool>(),
+        picky in any::<bool>(),
+        tolerant in any::<bool>(),
+    ) {
+        let label = if host { "kubernetes.io/hostname" } else { "rack" };
+        let draw = Draw { nodes, pods, size, picky, tolerant };
+        let room = |domain: &Vec<usize>| domain.iter().map(|i| draw.headroom(*i)).sum::<i64>();
+        let largest = draw.domains(label).iter().map(room).max().unwrap_or(0);
+        let (granted, least) = (u32::try_from(largest).unwrap_or(0).min(pods), least.min(pods));
+
+        let placed = draw.cluster().submit(Workload { min_pods: Some(least), ..draw.gang(Some(label), None) });
+
+        prop_assert_eq!(placed.is_some(), granted >= least);
+        let Some(placed) = placed else { return Ok(()) };
+        let granted = Draw { pods: granted, ..draw };
+        granted.no_node_is_overfilled(&placed)?;
+        granted.lies_in_the_tightest_domain(label, &numbers(&placed))?;
+    }
 }

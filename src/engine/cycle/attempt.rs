@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::cycle::admit::admit;
 use crate::cycle::preempt::preempt;
 use crate::cycle::refusal;
-use crate::cycle::{blocked, reserve, smaller_size};
+use crate::cycle::{blocked, elastic_start, reserve, smaller_size};
 use crate::placement;
 use crate::placement::waiting::{Attempt, WaitingWorkload, find_pool, fits_now, pool_names};
 use crate::queue::WaitQueue;
@@ -137,7 +137,7 @@ fn start_now(
                     if yields && let Some(first) = first_within_guarantee(scheduler, &waiting, pool) {
                         return Err(Attempted::Behind(first));
                     }
-                    let start = reserve::settle(scheduler, attempt, beside);
+                    let start = elastic_start::settle(scheduler, attempt, beside);
                     admit(scheduler, &waiting, pool, start, now, plan);
                     return Err(Attempted::Settled);
                 }

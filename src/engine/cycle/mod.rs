@@ -7,6 +7,7 @@ pub mod awaited;
 pub mod blocked;
 pub mod deadlines;
 pub mod defragment;
+pub mod elastic_start;
 pub mod elsewhere;
 pub mod events;
 pub mod evict;

@@ -9,7 +9,7 @@
 //! without a class.
 
 use crate::cycle::admit::admit;
-use crate::cycle::{refusal, reserve};
+use crate::cycle::{elastic_start, refusal, reserve};
 use crate::placement;
 use crate::placement::waiting::{Attempt, WaitingWorkload, find_pool, fits_now, pool_names};
 use crate::scheduler::Scheduler;
@@ -44,7 +44,7 @@ pub fn admit_smaller(scheduler: &mut Scheduler, id: &WorkloadId, now: Time, plan
             let Some(start) = fits_now(&scheduler.state, &waiting, pool, &nodes, true) else { continue };
             let attempt = Attempt { waiting: &waiting, pool, nodes: &nodes, now };
             if let Ok(beside) = reserve::admissible(scheduler, attempt, start) {
-                let start = reserve::settle(scheduler, attempt, beside);
+                let start = elastic_start::settle(scheduler, attempt, beside);
                 admit(scheduler, &waiting, pool, start, now, plan);
                 return true;
             }

@@ -1,8 +1,10 @@
 //! Topology domains: groups of nodes that share the value of a label.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::state::nodes::NodeTable;
+use crate::placement::request::Request;
+use crate::state::cluster::ClusterState;
+use crate::state::nodes::{NodeTable, Placement, selects};
 use crate::types::ids::NodeId;
 use crate::types::{Name, Node};
 
@@ -50,4 +52,35 @@ pub fn tightest(
 ) -> Option<&Vec<Site>> {
     let fitting = domains.values().filter(|sites| total_fits(sites) >= pods);
     fitting.min_by_key(|sites| (sites.iter().map(&free).fold(0, i64::saturating_add), total_fits(sites)))
+}
+
+/// The labels whose domain all pods of a workload share, so that its first pods decide where the others may go: that of its
+/// required topology, and those of an affinity that selects its own pods.
+fn binding<'a>(request: &Request<'a>) -> impl Iterator<Item = &'a Name> + use<'a> {
+    let profile = &**request.profile;
+    let own = profile.together.iter().filter(|term| selects(&term.pods, profile));
+    request.topology.required.iter().chain(own.map(|term| &term.topology_key))
+}
+
+/// Whether the first pods of a workload decide in which domain the others may go.
+#[must_use]
+pub fn bind_the_rest(request: &Request<'_>) -> bool {
+    binding(request).next().is_some()
+}
+
+/// Those of the nodes that lie in the domains of a placement, as far as its pods bind the others of the workload.
+#[must_use]
+pub fn in_the_domains_of(
+    state: &ClusterState,
+    nodes: &[NodeId],
+    request: &Request<'_>,
+    placement: &Placement,
+) -> Vec<NodeId> {
+    let mut nodes = nodes.to_vec();
+    for label in binding(request) {
+        let domain = |node: &NodeId| state.nodes.get(*node).node.as_ref().and_then(|node| value(node, label));
+        let domains: BTreeSet<&Name> = placement.keys().filter_map(domain).collect();
+        nodes.retain(|node| domain(node).is_some_and(|domain| domains.contains(domain)));
+    }
+    nodes
 }

@@ -19,6 +19,7 @@ pub mod waiting;
 
 pub use crate::state::nodes::Placement;
 pub use capacity::{Capacity, capacity_for, fits_on};
+pub use domains::{bind_the_rest, in_the_domains_of};
 pub use fit_counts::{Closed, capacity, closed, eligible, most, nodes_that_fit, starts_before_settled};
 pub use obstacle::{Constraint, Obstacle, obstacle};
 pub use request::Request;

@@ -92,6 +92,17 @@ impl WaitingWorkload {
         self.with_pods(pods)
     }
 
+    /// The workload, asking for this many pods in all, of which it may have those beyond its fewest only by growing.
+    pub fn growing_to(mut self, pods: u32) -> Self {
+        self.beside = Some(Placement::new());
+        self.with_pods(pods)
+    }
+
+    /// Whether it asks for pods beyond those with which it starts.
+    pub fn grows(&self) -> bool {
+        self.beside.is_some()
+    }
+
     /// The workload, asking for this many pods.
     pub fn with_pods(mut self, pods: u32) -> Self {
         self.pods = pods;
@@ -144,11 +155,10 @@ impl WaitingWorkload {
         hypothetical: &Hypothetical,
     ) -> bool {
         // A workload that is larger than the guarantee does not grow within it.
-        let grows = self.beside.is_some();
         if self.unfunded {
             return false;
         }
-        let oversize = grows && state.at(self.index).is_some_and(|info| !info.oversize.is_empty());
+        let oversize = self.grows() && state.at(self.index).is_some_and(|info| !info.oversize.is_empty());
         !oversize && state.quotas.within_guarantee(pool, self.team, &self.total, hypothetical)
     }
 

@@ -56,6 +56,29 @@ pub fn admissible(
     Ok(Beside { found, kept, others, respected })
 }
 
+/// Where a workload may start that could start at `found` but for reservations, so that all of them stay whole, also those
+/// that do not bind it; `None` if there is no such start. Nothing changes.
+pub fn sparing_all(scheduler: &mut Scheduler, attempt: Attempt<'_>, found: Placement) -> Option<Placement> {
+    let Beside { found, kept, others, respected } = admissible(scheduler, attempt, found).ok()?;
+    sparing(scheduler, attempt, found, (&kept, &others), &respected)
+}
+
+/// Where a workload may start that leaves the reservations whole that do not bind it (`others`), and those that it keeps.
+fn sparing(
+    scheduler: &mut Scheduler,
+    attempt: Attempt<'_>,
+    found: Placement,
+    (kept, others): (&[Reserved], &[Reserved]),
+    respected: &[Reserved],
+) -> Option<Placement> {
+    let Attempt { waiting, pool, .. } = attempt;
+    let all = [respected, others].concat();
+    if first_broken(scheduler, waiting, pool, &found, others, &all).is_none() {
+        return Some(found);
+    }
+    place_beside(scheduler, attempt, &[kept, others].concat(), &all)
+}
+
 /// Settles such a start: where the workload starts, so that it spares reservations which do not bind it.
 pub fn settle(scheduler: &mut Scheduler, attempt: Attempt<'_>, beside: Beside) -> Placement {
     let Beside { found, kept, others, respected } = beside;
@@ -90,12 +113,7 @@ fn spare_others(
     mut respected: Vec<Reserved>,
 ) -> Placement {
     let Attempt { waiting, pool, .. } = attempt;
-    let all = [respected.as_slice(), &others].concat();
-    if first_broken(scheduler, waiting, pool, &found, &others, &all).is_none() {
-        return found;
-    }
-    let lasting = [kept.as_slice(), &others].concat();
-    if let Some(there) = place_beside(scheduler, attempt, &lasting, &all) {
+    if let Some(there) = sparing(scheduler, attempt, found.clone(), (&kept, &others), &respected) {
         return there;
     }
     let own =

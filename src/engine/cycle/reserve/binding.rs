@@ -27,8 +27,8 @@ pub fn waits(scheduler: &Scheduler, id: &WorkloadId) -> bool {
 /// and which begins again whenever the reservation has passed to another workload and comes back.
 pub fn stands_before(scheduler: &Scheduler, waiting: &WaitingWorkload, reservation: &Reservation) -> bool {
     let (pending, state) = (&scheduler.queue.pending, &scheduler.state);
-    // Beyond a budget, a workload has the lowest claim.
-    if waiting.unfunded {
+    // Beyond a budget, a workload has the lowest claim. Growth stands behind every owner.
+    if waiting.unfunded || waiting.grows() {
         return false;
     }
     let own = pending.rank(&waiting.id).or_else(|| rank_outside(scheduler, waiting));
@@ -76,7 +76,8 @@ fn own_reservation<'a>(
     waiting: &WaitingWorkload,
     pool: PoolId,
 ) -> Option<&'a Reservation> {
-    scheduler.reservations.get(&(pool, waiting.team)).filter(|own| own.owner == waiting.id)
+    let own = scheduler.reservations.get(&(pool, waiting.team)).filter(|_| !waiting.grows());
+    own.filter(|own| own.owner == waiting.id)
 }
 
 /// Whether a reservation is older than one of another team. By age and not by fair share: shares change with every start,

@@ -42,7 +42,7 @@ pub mod review;
 pub mod siblings;
 pub mod whole;
 
-pub use admissible::{admissible, note_taken, settle};
+pub use admissible::{admissible, note_taken, settle, sparing_all};
 pub use binding::is_deferred;
 pub use instead::{Kept, masks_beside_victims};
 pub use mask::{masks_for, with_masked};
