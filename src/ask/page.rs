@@ -52,6 +52,55 @@ struct Written {
     about: Arc<About>,
 }
 
+/// Rows of workloads as they are written, part by part. Equal rows are those that hash alike, so what a row does not hash may change; of
+/// that there is only the time of the forecast in it.
+///
+/// Between two forecasts most rows are those of the last listing. They are taken from it, since to write a row costs more than all else
+/// about it.
+#[derive(Debug, Default)]
+pub struct Parts {
+    written: Vec<Written>,
+    before: Option<Arc<Listing>>,
+}
+
+impl Parts {
+    /// No rows yet; `before` is the last listing of the same.
+    pub fn new(before: Option<Arc<Listing>>) -> Self {
+        Self { written: Vec::new(), before }
+    }
+
+    /// These rows too. `foretold` tells when the forecast in a row was made.
+    ///
+    /// # Errors
+    /// When a row cannot be written as JSON.
+    pub fn with<T: Serialize + Hash>(
+        mut self,
+        rows: impl IntoIterator<Item = Keyed<T>>,
+        foretold: impl Fn(&T) -> Option<Timestamp>,
+        about: impl Fn(&T) -> About,
+    ) -> serde_json::Result<Self> {
+        for Keyed { key, row } in rows {
+            let (digest, foretold) = (digest(|digest| row.hash(digest)), foretold(&row));
+            let known = self.before.as_deref().and_then(|before| before.row(&key));
+            let same = known.filter(|known| known.digest == digest && known.foretold == foretold).cloned();
+            self.written.push(match same {
+                Some(same) => same,
+                None => {
+                    let text = serde_json::to_string(&row)?.into();
+                    Written { key: key.into(), text, digest, foretold, about: Arc::new(about(&row)) }
+                }
+            });
+        }
+        Ok(self)
+    }
+
+    /// All of them.
+    pub fn listing(mut self) -> Listing {
+        self.written.sort_by(|one, other| one.key.cmp(&other.key));
+        Listing::of(self.written, Timestamp::now())
+    }
+}
+
 /// All rows of an answer, in order and written as JSON, so that several questions can be answered from them.
 #[derive(Debug)]
 pub struct Listing {
@@ -78,34 +127,10 @@ impl Listing {
         Ok(Self::of(written.collect::<serde_json::Result<_>>()?, Timestamp::now()))
     }
 
-    /// The rows of workloads. Equal rows are those that hash alike, so what a row does not hash may change; of that there is only
-    /// the time of the forecast in it, which `foretold` tells.
-    ///
-    /// Between two forecasts most rows are those of the last listing, `before`. They are taken from it, since to write a row costs more
-    /// than all else about it.
-    ///
-    /// # Errors
-    /// When a row cannot be written as JSON.
-    pub fn of_workloads<T: Serialize + Hash>(
-        mut rows: Vec<Keyed<T>>,
-        before: Option<&Self>,
-        foretold: impl Fn(&T) -> Option<Timestamp>,
-        about: impl Fn(&T) -> About,
-    ) -> serde_json::Result<Self> {
-        rows.sort_by(|one, other| one.key.cmp(&other.key));
-        let mut before = before.map_or(&[][..], |before| &before.rows).iter().peekable();
-        let written = rows.into_iter().map(|Keyed { key, row }| {
-            let (digest, foretold) = (digest(|digest| row.hash(digest)), foretold(&row));
-            while before.next_if(|known| *known.key < *key).is_some() {}
-            let is_same =
-                |known: &&Written| *known.key == *key && known.digest == digest && known.foretold == foretold;
-            if let Some(same) = before.next_if(is_same) {
-                return Ok(same.clone());
-            }
-            let text = serde_json::to_string(&row)?.into();
-            Ok(Written { key: key.into(), text, digest, foretold, about: Arc::new(about(&row)) })
-        });
-        Ok(Self::of(written.collect::<serde_json::Result<_>>()?, Timestamp::now()))
+    /// The row with this key.
+    fn row(&self, key: &str) -> Option<&Written> {
+        let at = self.rows.binary_search_by(|row| (*row.key).cmp(key)).ok()?;
+        self.rows.get(at)
     }
 
     /// The version is a digest of the rows, so equal versions mean equal rows.
@@ -309,9 +334,9 @@ mod tests {
             ..About::default()
         };
         let chosen = |about: &About| about.team == "team-1" && about.state == "Pending";
-        let wide = Listing::of_workloads((0..100).map(keyed).collect(), None, |_| None, about).expect("JSON");
-        let rows = (0..100).map(keyed).filter(|keyed| chosen(&about(&keyed.row))).collect();
-        let direct = Listing::of_workloads(rows, None, |_| None, about).expect("JSON");
+        let wide = Parts::default().with((0..100).map(keyed), |_| None, about).expect("JSON").listing();
+        let rows = (0..100).map(keyed).filter(|keyed| chosen(&about(&keyed.row)));
+        let direct = Parts::default().with(rows, |_| None, about).expect("JSON").listing();
         let (narrow, spec) = (wide.narrowed(chosen), QuestionSpec::default());
         let [narrow, direct] = [narrow, direct].map(|listing| listing.page(&spec).expect("JSON"));
         assert_eq!((&narrow["version"], &narrow["rows"]), (&direct["version"], &direct["rows"]));
@@ -329,13 +354,15 @@ mod tests {
                 (self.0, self.1).hash(state);
             }
         }
-        let listing = |rows: &[(&'static str, &'static str, i64)], before: Option<&Listing>| {
+        let listing = |rows: &[(&'static str, &'static str, i64)], before: Option<&Arc<Listing>>| {
             let rows = rows.iter().map(|(key, text, at)| Row(key, text, *at));
             let keyed = rows.map(|row| Keyed { key: row.0.to_owned(), row });
             let foretold = |row: &Row| Timestamp::from_second(row.2).ok();
-            Listing::of_workloads(keyed.collect(), before, foretold, |_| About::default()).expect("JSON")
+            let parts = Parts::new(before.cloned()).with(keyed, foretold, |_| About::default());
+            parts.expect("JSON").listing()
         };
-        let before = listing(&[("a", "one", 1), ("b", "two", 1), ("d", "four", 1), ("e", "five", 1)], None);
+        let before = [("e", "five", 1), ("b", "two", 1), ("d", "four", 1), ("a", "one", 1)];
+        let before = Arc::new(listing(&before, None));
         let rows = [("a", "one", 1), ("b", "2", 1), ("c", "three", 1), ("d", "four", 2), ("e", "five", 1)];
         let (after, afresh) = (listing(&rows, Some(&before)), listing(&rows, None));
         let texts =

@@ -1,20 +1,22 @@
 //! The rows of workloads, teams, nodes and what-if results.
 
+use std::mem::take;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::page::{About, Keyed, Listing};
+use super::page::{About, Keyed, Listing, Parts};
 use super::scope::{Refusal, Scope, stopping};
 use super::shared::Made;
 use super::state::{AskState, away, in_turn, key, made, shared};
 use crate::api::question::{
     ExplainFilter, MOST_TOGETHER, NodesFilter, Phase, QuestionSpec, QueueFilter, TeamsFilter, WhatIfFilter,
 };
-use crate::controller::{Choice, Question};
-use crate::forecast::Unanswered;
+use crate::controller::{Choice, Question, WorkloadsPart};
+use crate::forecast::{Starts, Unanswered};
 use crate::view::{TeamsRow, WorkloadHead, WorkloadRow};
 
 pub(super) async fn workloads(
@@ -75,19 +77,27 @@ async fn unfinished(state: &AskState, scope: &Scope) -> Result<Arc<Listing>, Ref
     state.shared.get(key((scope, ""), &every()), make).await
 }
 
-/// The rows of chosen workloads in the wanted states; `before` is the last listing of the same.
+/// The rows of chosen workloads in the wanted states; `before` is the last listing of the same. The loop gives them part by part, so
+/// that decisions need not wait for all of them.
 async fn chosen(
     state: &AskState,
     scope: &Scope,
     (choice, wanted): (Choice, impl Fn(&str) -> bool),
     before: Option<Arc<Listing>>,
 ) -> Result<Made, Refusal> {
-    let (accelerators, began) = (state.accelerators.clone(), Instant::now());
-    let rows = state.asker.ask(|to| Question::Workloads(choice, accelerators, to)).await;
-    let rows = rows.ok_or_else(stopping)?.into_iter().filter(|row| wanted(&row.head.state)).collect();
-    let asked = began.elapsed();
-    let made = listing(state, scope, rows, before).await?;
-    Ok(Made { cost: made.cost + asked, ..made })
+    let (mut writing, mut after) = (Writing::new(state, scope, before), None);
+    loop {
+        let (choice, accelerators, began) = (choice.clone(), state.accelerators.clone(), Instant::now());
+        let part = state.asker.ask(|to| Question::Workloads(choice, after, accelerators, to)).await;
+        let WorkloadsPart { mut rows, more_after } = part.ok_or_else(stopping)?;
+        writing.cost += began.elapsed();
+        rows.retain(|row| wanted(&row.head.state));
+        writing.add(rows).await?;
+        after = more_after;
+        if after.is_none() {
+            return writing.made().await;
+        }
+    }
 }
 
 /// When the forecast in a row was made.
@@ -128,32 +138,61 @@ pub(super) async fn explained(
         .ask(|to| Question::Workload((namespace, name), accelerators, to))
         .await
         .ok_or_else(stopping)?;
-    let Made { listing, .. } = listing(state, scope, rows, None).await?;
+    let mut writing = Writing::new(state, scope, None);
+    writing.add(rows).await?;
+    let Made { listing, .. } = writing.made().await?;
     let spec = spec.clone();
     Ok(noted(state, Some(&asked), away(move || listing.page(&spec)).await?))
 }
 
-/// Workloads with their expected starts; `before` is the last listing of the same.
-async fn listing(
-    state: &AskState,
-    scope: &Scope,
-    mut rows: Vec<WorkloadRow>,
-    before: Option<Arc<Listing>>,
-) -> Result<Made, Refusal> {
-    state.forecaster.fill_in(&mut rows).await;
-    let (directory, scope) = (state.directory.load(), scope.clone());
-    made(move || {
-        if let Some(sight) = scope.sight(&directory) {
-            rows.iter_mut().for_each(|row| sight.workload(row));
+/// An answer about workloads that is being written.
+struct Writing<'a> {
+    state: &'a AskState,
+    scope: &'a Scope,
+    parts: Parts,
+    /// The expected starts, once a row needs them.
+    starts: Option<Starts>,
+    /// The time of loop and threads for it so far.
+    cost: Duration,
+}
+
+impl<'a> Writing<'a> {
+    fn new(state: &'a AskState, scope: &'a Scope, before: Option<Arc<Listing>>) -> Self {
+        Self { state, scope, parts: Parts::new(before), starts: None, cost: Duration::ZERO }
+    }
+
+    /// Adds workloads with their expected starts.
+    async fn add(&mut self, mut rows: Vec<WorkloadRow>) -> Result<(), Refusal> {
+        if self.starts.is_none() && rows.iter().any(WorkloadRow::waits) {
+            self.starts = Some(self.state.forecaster.starts().await);
         }
-        let keyed = |row: WorkloadRow| {
-            let submitted = row.submitted.as_millisecond().max(0);
-            let key = format!("{submitted:020}/{}/{}/{}", row.head.namespace, row.head.name, row.kind);
-            Keyed { key, row }
-        };
-        Listing::of_workloads(rows.into_iter().map(keyed).collect(), before.as_deref(), foretold, about)
-    })
-    .await
+        let (starts, parts) = (self.starts.clone(), take(&mut self.parts));
+        let (directory, scope, began) = (self.state.directory.load(), self.scope.clone(), Instant::now());
+        self.parts = away(move || {
+            if let Some(starts) = starts {
+                starts.fill_in(&mut rows);
+            }
+            if let Some(sight) = scope.sight(&directory) {
+                rows.iter_mut().for_each(|row| sight.workload(row));
+            }
+            let keyed = |row: WorkloadRow| {
+                let submitted = row.submitted.as_millisecond().max(0);
+                let key = format!("{submitted:020}/{}/{}/{}", row.head.namespace, row.head.name, row.kind);
+                Keyed { key, row }
+            };
+            parts.with(rows.into_iter().map(keyed), foretold, about)
+        })
+        .await?;
+        self.cost += began.elapsed();
+        Ok(())
+    }
+
+    /// All of them, in order.
+    async fn made(self) -> Result<Made, Refusal> {
+        let Self { parts, cost, .. } = self;
+        let Made { listing, cost: ordered } = made(move || Ok(parts.listing())).await?;
+        Ok(Made { listing, cost: cost + ordered })
+    }
 }
 
 pub(super) async fn team_rows(
@@ -278,14 +317,14 @@ mod tests {
             }))
             .expect("a row")
         };
-        let listing = |at: &str, before: Option<&Listing>| {
-            let keyed = vec![Keyed { key: "1".to_owned(), row: row(at) }];
-            let listing = Listing::of_workloads(keyed, before, foretold, about).expect("JSON");
+        let listing = |at: &str, before: Option<Arc<Listing>>| {
+            let keyed = [Keyed { key: "1".to_owned(), row: row(at) }];
+            let listing = Parts::new(before).with(keyed, foretold, about).expect("JSON").listing();
             let page = listing.page(&QuestionSpec::default()).expect("JSON");
-            (listing, page)
+            (Arc::new(listing), page)
         };
         let (first, one) = listing("2026-01-01T00:00:00Z", None);
-        let (_, other) = listing("2026-01-02T00:00:00Z", Some(&first));
+        let (_, other) = listing("2026-01-02T00:00:00Z", Some(first));
         assert_eq!(other["rows"][0]["eta"]["foretold"], "2026-01-02T00:00:00Z");
         assert_eq!(one["version"], other["version"], "nothing has changed for its reader");
     }

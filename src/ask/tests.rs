@@ -10,7 +10,7 @@ use tower::ServiceExt as _;
 use super::state::{AT_ONCE, MOST_WAITING};
 use super::*;
 use crate::certs::proof::Proof;
-use crate::controller::{Asker, Question, Readiness};
+use crate::controller::{Asker, Question, Readiness, WorkloadsPart};
 use crate::directory::{Directory, Membership, SharedDirectory};
 use crate::forecast::Forecaster;
 use crate::history::query::Reader;
@@ -127,12 +127,12 @@ async fn questions_about_states_share_the_rows_of_all_states() {
     let looks = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&looks);
     tokio::spawn(async move {
-        while let Some(Question::Workloads(choice, _, to)) = questions.recv().await {
+        while let Some(Question::Workloads(choice, _, _, to)) = questions.recv().await {
             assert_eq!(choice.namespace.as_deref(), Some("a"), "of no other namespace");
             counted.fetch_add(1, Ordering::Relaxed);
             // Rows that cost something may be used again.
             tokio::time::sleep(Duration::from_millis(50)).await;
-            let _ = to.send(Vec::new());
+            let _ = to.send(WorkloadsPart::default());
         }
     });
     let state = state(asker);

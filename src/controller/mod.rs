@@ -31,7 +31,7 @@ use tokio_util::sync::CancellationToken;
 pub use context::Context;
 #[cfg(test)]
 pub use queries::answer;
-pub use queries::{Asker, Candidate, Choice, Question};
+pub use queries::{Asker, Candidate, Choice, Question, WorkloadsPart};
 pub use readiness::Readiness;
 pub use recorder::Recorder;
 use session::Session;

@@ -5,6 +5,7 @@
 //! on: what the copy starts or evicts, the leader is about to.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -28,7 +29,7 @@ const MOST_WAITING: usize = 64;
 #[derive(Debug)]
 pub struct Planned {
     /// The waiting workloads that it took no action on, as it knew them, with its verdicts.
-    verdicts: BTreeMap<WorkloadId, (Workload, Verdict)>,
+    verdicts: BTreeMap<WorkloadId, (Arc<Workload>, Verdict)>,
     began: Instant,
     cost: Duration,
 }
@@ -46,8 +47,8 @@ impl Planned {
             }
         }
         let waits =
-            |workload: &&Workload| workload.state == Observed::Queued && !acted.contains(&workload.id);
-        let verdict = |workload: &Workload| Some((workload.clone(), engine.verdict(&workload.id)?));
+            |workload: &&Arc<Workload>| workload.state == Observed::Queued && !acted.contains(&workload.id);
+        let verdict = |workload: &Arc<Workload>| Some((Arc::clone(workload), engine.verdict(&workload.id)?));
         let verdicts = engine.workloads().filter(waits).filter_map(verdict);
         let verdicts = verdicts.map(|(workload, verdict)| (workload.id.clone(), (workload, verdict)));
         Self { verdicts: verdicts.collect(), began, cost: began.elapsed() }
@@ -126,7 +127,7 @@ impl<Q> Preview<Q> {
     /// The verdict on a waiting workload of the watched engine, where the newest copy has one that counts.
     pub fn verdict(&self, workload: &Workload) -> Option<&Verdict> {
         let (known, verdict) = self.newest.as_ref()?.verdicts.get(&workload.id)?;
-        (known == workload).then_some(verdict)
+        (**known == *workload).then_some(verdict)
     }
 }
 

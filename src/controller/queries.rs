@@ -8,7 +8,7 @@ use crate::cluster::mirror::Mirror;
 use crate::cluster::status::Report;
 use crate::cluster::target::Managed;
 use crate::engine::Engine;
-use crate::engine::types::{Name, Observed, Time, Workload};
+use crate::engine::types::{Name, Observed, Time, Workload, WorkloadId};
 use crate::metrics::Figures;
 use crate::view::{
     Accelerators, BudgetRow, NodeContext, NodeRow, QueueRow, TeamRow, Teams, UnadmittedRow, WorkloadHead,
@@ -19,6 +19,10 @@ use crate::view::{
 /// the time, of decisions.
 const MOST_COPIED: usize = 50_000;
 
+/// The most rows of a part of the workloads, and the most workloads that are looked at for it: some ten milliseconds of the loop.
+const MOST_ROWS: usize = 1_024;
+const MOST_LOOKED_AT: usize = 32_768;
+
 /// A question with the place for its answer.
 #[derive(Debug)]
 pub enum Question {
@@ -26,8 +30,9 @@ pub enum Question {
     Teams(oneshot::Sender<Teams>),
     /// Nodes, with these resources counted as GPUs besides those in quotas.
     Nodes(Accelerators, oneshot::Sender<Vec<NodeRow>>),
-    /// The workloads that a choice leaves, the oldest first, with these resources counted as GPUs besides those in quotas.
-    Workloads(Choice, Accelerators, oneshot::Sender<Vec<WorkloadRow>>),
+    /// Some of the workloads that a choice leaves, by identity: those after a workload, or the first ones. With these resources
+    /// counted as GPUs besides those in quotas.
+    Workloads(Choice, Option<WorkloadId>, Accelerators, oneshot::Sender<WorkloadsPart>),
     /// The workloads of a name in a namespace: a Job, a Pod, or both.
     Workload((String, String), Accelerators, oneshot::Sender<Vec<WorkloadRow>>),
     /// The engine as it stands, to be played forward elsewhere; `None` until the first lists are complete, and
@@ -42,6 +47,15 @@ pub enum Question {
     Figures(oneshot::Sender<Option<Figures>>),
     /// What the statuses are made of; `None` unless this process leads.
     Report(oneshot::Sender<Option<Report>>),
+}
+
+/// A part of the workloads that are asked for: decisions come between two parts.
+#[derive(Debug, Default)]
+pub struct WorkloadsPart {
+    /// The workloads.
+    pub rows: Vec<WorkloadRow>,
+    /// The last workload that was looked at, if there may be more.
+    pub more_after: Option<WorkloadId>,
 }
 
 /// Which workloads are asked for; every condition that is set must hold.
@@ -134,16 +148,24 @@ pub fn answer(question: Question, engine: &Engine, mirror: &Mirror, preview: Opt
             let rows = engine.nodes().iter().map(|node| NodeRow::new(node, &context)).collect();
             drop(to.send(rows));
         }
-        Question::Workloads(choice, accelerators, to) => {
+        Question::Workloads(choice, after, accelerators, to) => {
             let accelerators = counted(&accelerators, engine);
-            let mut chosen: Vec<&Workload> = engine.workloads().filter(|w| choice.has(w, mirror)).collect();
-            chosen.sort_by_key(|workload| (workload.submitted, &workload.namespace, &workload.name));
-            drop(to.send(chosen.into_iter().map(|workload| row(workload, &accelerators)).collect()));
+            let mut part = WorkloadsPart::default();
+            for (looked_at, workload) in (1..).zip(engine.workloads_after(after.as_ref())) {
+                if choice.has(workload, mirror) {
+                    part.rows.push(row(workload, &accelerators));
+                }
+                if part.rows.len() == MOST_ROWS || looked_at == MOST_LOOKED_AT {
+                    part.more_after = Some(workload.id.clone());
+                    break;
+                }
+            }
+            drop(to.send(part));
         }
         Question::Workload((namespace, name), accelerators, to) => {
             let accelerators = counted(&accelerators, engine);
             let found = engine.workloads().filter(|w| *w.namespace == *namespace && *w.name == *name);
-            let mut found: Vec<&Workload> = found.collect();
+            let mut found: Vec<&Workload> = found.map(|workload| &**workload).collect();
             // Of a pod of a group people ask by its own name.
             let group = mirror.group_of(&namespace, &name).filter(|_| found.is_empty());
             found.extend(group.and_then(|id| engine.workload(id)));
@@ -215,5 +237,42 @@ fn teams(engine: &Engine, now: Time) -> Teams {
         overcommitments: engine.overcommitments().into_iter().map(told).collect(),
         unadmitted: engine.unadmitted().iter().map(UnadmittedRow::from).collect(),
         budgets: engine.budgets(now).iter().map(BudgetRow::from).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::engine::types::{Event, PodShape};
+
+    #[test]
+    fn the_parts_of_a_large_queue_have_each_workload_once() {
+        let (mut engine, mirror) = (Engine::new(), Mirror::default());
+        for number in 0..MOST_ROWS * 2 + 10 {
+            let (team, name) = (["a", "b"][number % 2], format!("job-{number}"));
+            let job = Workload::job(&team.into(), &name.as_str().into(), 1, PodShape::default(), Time(0));
+            engine.apply(Event::workload(job), Time(0));
+        }
+        let parts = |choice: Choice| {
+            let (mut parts, mut after) = (Vec::new(), None);
+            loop {
+                let (to, mut part) = oneshot::channel();
+                let question = Question::Workloads(choice.clone(), after, Accelerators::default(), to);
+                answer(question, &engine, &mirror, None);
+                let WorkloadsPart { rows, more_after } = part.try_recv().expect("an answer");
+                parts.push(rows.into_iter().map(|row| row.head.name).collect::<Vec<_>>());
+                after = more_after;
+                if after.is_none() {
+                    return parts;
+                }
+            }
+        };
+        let all = parts(Choice::default());
+        assert_eq!(all.iter().map(Vec::len).collect::<Vec<_>>(), [MOST_ROWS, MOST_ROWS, 10]);
+        assert_eq!(all.concat().into_iter().collect::<BTreeSet<_>>().len(), MOST_ROWS * 2 + 10);
+        let of_one = parts(Choice { team: Some("b".to_owned()), ..Choice::default() });
+        assert_eq!(of_one.iter().map(Vec::len).collect::<Vec<_>>(), [MOST_ROWS, 5]);
     }
 }

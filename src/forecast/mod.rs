@@ -41,7 +41,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const RENEWAL: Duration = Duration::from_millis(150);
 
 /// The expected starts by kind, namespace and name of the workload.
-type Starts = HashMap<String, (Arc<EtaRow>, Option<RunRow>)>;
+type ByName = HashMap<String, (Arc<EtaRow>, Option<RunRow>)>;
 
 fn key(kind: &str, namespace: &str, name: &str) -> String {
     format!("{kind}/{namespace}/{name}")
@@ -50,7 +50,7 @@ fn key(kind: &str, namespace: &str, name: &str) -> String {
 /// The expected starts of one forecast.
 #[derive(Debug)]
 struct ExpectedStarts {
-    etas: Starts,
+    etas: ByName,
     began: Instant,
     cost: Duration,
 }
@@ -58,6 +58,25 @@ struct ExpectedStarts {
 impl ExpectedStarts {
     fn has_expired(&self) -> bool {
         self.began.elapsed() > PERIOD.max(self.cost.saturating_mul(VALIDITY))
+    }
+}
+
+/// The expected starts of the newest forecast; without one none is filled in.
+#[derive(Clone, Debug)]
+pub struct Starts(Option<Arc<ExpectedStarts>>);
+
+impl Starts {
+    /// Fills in the expected start of each waiting workload.
+    pub fn fill_in(&self, rows: &mut [WorkloadRow]) {
+        let Self(Some(starts)) = self else { return };
+        for row in rows.iter_mut().filter(|row| row.waits()) {
+            // What can never start has no start to expect.
+            let never = row.head.reason == Reason::NoNodeFits.code();
+            let known = starts.etas.get(&key(&row.kind, &row.head.namespace, &row.head.name));
+            if let Some((eta, run)) = known.filter(|_| !never).cloned() {
+                (row.eta, row.run) = (Some(eta), run);
+            }
+        }
     }
 }
 
@@ -118,20 +137,17 @@ impl Forecaster {
         Verdicts::new(self.asker.clone(), Arc::clone(&self.calibration), self.stop.clone())
     }
 
+    /// The newest expected starts.
+    pub async fn starts(&self) -> Starts {
+        Starts(self.newest().await)
+    }
+
     /// Fills in the expected start of each waiting workload.
     pub async fn fill_in(&self, rows: &mut [WorkloadRow]) {
         if !rows.iter().any(WorkloadRow::waits) {
             return;
         }
-        let Some(starts) = self.newest().await else { return };
-        for row in rows.iter_mut().filter(|row| row.waits()) {
-            // What can never start has no start to expect.
-            let never = row.head.reason == Reason::NoNodeFits.code();
-            let known = starts.etas.get(&key(&row.kind, &row.head.namespace, &row.head.name));
-            if let Some((eta, run)) = known.filter(|_| !never).cloned() {
-                (row.eta, row.run) = (Some(eta), run);
-            }
-        }
+        self.starts().await.fill_in(rows);
     }
 
     /// The newest forecast; a new one if the last has expired and the new one arrives in time.
@@ -239,7 +255,7 @@ fn expected_starts(
     now: Time,
     calibration: &mut Calibration,
     stop: &CancellationToken,
-) -> Starts {
+) -> ByName {
     let mut go_on = within_budget(stop, BUDGET);
     let forecast = forecast_shown(engine, now, Bounds::default(), calibration, &mut |case| go_on(case));
     let places = engine.places();

@@ -140,10 +140,9 @@ impl Cluster {
     }
 
     async fn workloads(&self) -> Value {
-        self.filled(
-            self.asker.ask(|to| Question::Workloads(Choice::default(), Accelerators::default(), to)).await,
-        )
-        .await
+        let question = |to| Question::Workloads(Choice::default(), None, Accelerators::default(), to);
+        let part = self.asker.ask(question).await;
+        self.filled(part.map(|part| part.rows)).await
     }
 
     async fn workload(&self, namespace: &str, name: &str) -> Value {

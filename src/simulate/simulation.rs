@@ -72,7 +72,7 @@ impl Simulation {
         for event in cluster.restore(snapshot)? {
             engine.apply(event, began);
         }
-        let workloads: Vec<Workload> = engine.workloads().cloned().collect();
+        let workloads: Vec<Arc<Workload>> = engine.workloads().cloned().collect();
         let mut simulation = Self {
             began,
             run: Run::new(engine, began).with_grain(GRAIN).with_strays(true),

@@ -1,6 +1,7 @@
 //! Workloads that accept several sizes: the size they start with, and the workloads that keep the full size.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -220,7 +221,7 @@ fn usage_is_the_granted_size(cluster: &Cluster, offered: &[i64]) -> Result<(), T
 /// No job waits while a node fits its smallest size. A job above the usual priority has one size only; one
 /// that is not preemptible must fit its team's guarantee besides, and is not judged.
 fn no_job_waits_while_its_smallest_size_fits(cluster: &Cluster) -> Result<(), TestCaseError> {
-    let waits = |workload: &&Workload| cluster.granted(&workload.id.0).is_none();
+    let waits = |workload: &&Arc<Workload>| cluster.granted(&workload.id.0).is_none();
     for workload in cluster.0.engine().workloads().filter(waits) {
         let job = cluster.0.workload(&workload.id).expect("a waiting job");
         let queue = job.queue.as_deref();

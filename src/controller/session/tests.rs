@@ -161,7 +161,10 @@ async fn questions_that_wait_for_a_plan_are_answered_when_the_replica_becomes_le
     assert!(
         session
             .preview
-            .hold(Question::Workloads(Choice::default(), crate::view::Accelerators::default(), to), copy)
+            .hold(
+                Question::Workloads(Choice::default(), None, crate::view::Accelerators::default(), to),
+                copy
+            )
             .is_none(),
         "it waits for a plan"
     );

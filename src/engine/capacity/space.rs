@@ -166,6 +166,21 @@ impl Space {
         }
     }
 
+    /// Takes the demand of `pods` pods out, with its fractions on these devices: each a resource, thousandths, and the device.
+    pub fn take_on(&mut self, demand: &Demand, pods: u32, devices: &[(usize, i64, usize)]) {
+        self.amounts.add(&demand.amounts, -i64::from(pods));
+        devices.iter().for_each(|device| self.join(*device));
+    }
+
+    /// Puts a fraction on a device, which becomes shared by it unless it is already.
+    pub fn join(&mut self, (resource, fraction, index): (usize, i64, usize)) {
+        self.amounts.set(resource, self.amounts.get(resource).saturating_sub(fraction));
+        match self.shared.iter_mut().find(|device| device.index == Some(index)) {
+            Some(device) => device.left -= fraction,
+            None => self.shared.push(SharedDevice { resource, left: DEVICE - fraction, index: Some(index) }),
+        }
+    }
+
     fn left_on(&self, resource: usize) -> impl Iterator<Item = i64> + '_ {
         self.shared.iter().filter(move |device| device.resource == resource).map(|device| device.left)
     }

@@ -93,9 +93,14 @@ impl Engine {
     }
 
     /// Every known workload, by identity.
-    pub fn workloads(&self) -> impl Iterator<Item = &Workload> {
+    pub fn workloads(&self) -> impl Iterator<Item = &Arc<Workload>> {
+        self.workloads_after(None)
+    }
+
+    /// Every known workload with an identity after this one, in their order.
+    pub fn workloads_after(&self, id: Option<&WorkloadId>) -> impl Iterator<Item = &Arc<Workload>> {
         let managed = |info: &&WorkloadInfo| !info.removed && info.unadmitted.is_none();
-        self.scheduler.state.iter().filter(managed).map(|info| &*info.workload)
+        self.scheduler.state.iter_after(id).filter(managed).map(|info| &info.workload)
     }
 
     /// A workload as last seen; `None` when it is unknown.

@@ -25,6 +25,8 @@ struct Change {
     gone: Vec<(Holder, u32)>,
     /// The needs of added pods, with their profile and number.
     taken: Vec<(Vector, Option<Arc<Profile>>, u32)>,
+    /// The needs of pods that start before the others are gone, with their number.
+    joined: Vec<(Vector, u32)>,
 }
 
 impl Freed {
@@ -63,6 +65,14 @@ impl Freed {
         change.taken.push((need.clone(), profile.cloned(), pods));
     }
 
+    /// Assumes that `pods` pods start on a node now, before any others are gone: their fractions get the devices that they would
+    /// get now. No constraint looks at them.
+    pub fn join(&mut self, node: NodeId, need: &Vector, pods: u32) {
+        let change = self.0.entry(node).or_default();
+        change.net.add(need, -i64::from(pods));
+        change.joined.push((need.clone(), pods));
+    }
+
     /// The holders of pods that are assumed to be gone from a node, with their number.
     pub fn gone(&self, node: NodeId) -> &[(Holder, u32)] {
         self.0.get(&node).map_or(&[], |change| &change.gone)
@@ -90,6 +100,10 @@ impl Freed {
     pub fn settled_space(&self, nodes: &NodeTable, node: NodeId) -> Option<Space> {
         let change = self.0.get(&node)?;
         let mut space = nodes.get(node).settled_without(&change.freed, &change.gone);
+        for (need, pods) in &change.joined {
+            let demand = nodes.demand(need);
+            space.take_on(&demand, *pods, &nodes.get(node).devices_for(&demand, *pods));
+        }
         for (need, _, pods) in &change.taken {
             space.take(&nodes.demand(need), *pods);
         }

@@ -135,7 +135,7 @@ pub fn fits_then(
         }
     }
     if let Some((need, more)) = more {
-        freed.take(node, need, None, more);
+        freed.join(node, need, more);
     }
     fits_with(scheduler, reservation, node, &freed) >= pods
 }

@@ -1,6 +1,7 @@
 //! All workloads by identity. Each has a stable index, so a lookup by index needs no search.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::state::workload::WorkloadInfo;
@@ -89,6 +90,13 @@ impl Register {
 
     /// Every workload, by identity.
     pub fn values(&self) -> impl Iterator<Item = &WorkloadInfo> {
-        self.indices.values().filter_map(|index| self.at(*index))
+        self.values_after(None)
+    }
+
+    /// Every workload with an identity after this one, in their order.
+    pub fn values_after(&self, id: Option<&WorkloadId>) -> impl Iterator<Item = &WorkloadInfo> {
+        let after = id.map_or(Bound::Unbounded, Bound::Excluded);
+        let indices = self.indices.range::<WorkloadId, _>((after, Bound::Unbounded));
+        indices.filter_map(|(_, index)| self.at(*index))
     }
 }

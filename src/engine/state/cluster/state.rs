@@ -127,6 +127,11 @@ impl ClusterState {
         self.workloads.values()
     }
 
+    /// Every workload with an identity after this one, in their order.
+    pub fn iter_after(&self, id: Option<&WorkloadId>) -> impl Iterator<Item = &WorkloadInfo> {
+        self.workloads.values_after(id)
+    }
+
     /// Elastic workloads that run, or are about to, with fewer pods than they want, by identity.
     pub fn growable(&self) -> impl Iterator<Item = &WorkloadId> {
         self.growable.iter()

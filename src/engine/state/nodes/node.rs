@@ -156,20 +156,30 @@ impl NodeInfo {
         self.refresh();
     }
 
+    /// The devices that the fractions of `pods` pods would get now, each with its resource and thousandths. Devices that are not
+    /// shared yet have numbers that no shared device has.
+    pub fn devices_for(&self, demand: &Demand, pods: u32) -> Vec<(usize, i64, usize)> {
+        let (mut now, mut unheld, mut devices) = (self.now.clone(), self.unheld.clone(), Vec::new());
+        let mut new = usize::MAX;
+        for (resource, fraction) in (0..pods).flat_map(|_| demand.fractions()) {
+            let device = joined_device((&now, &unheld), *resource, *fraction).unwrap_or_else(|| {
+                new -= 1;
+                new
+            });
+            devices.push((*resource, *fraction, device));
+            now.join((*resource, *fraction, device));
+            unheld.join((*resource, *fraction, device));
+        }
+        devices
+    }
+
     /// Adds the usage of one pod. Each of its fractions goes to the tightest device on offer, else to an
     /// untouched device, else to a nominated device.
     fn add_pod(&mut self, need: &Vector, demand: &Demand, holder: &Holder) {
         let devices: Vec<Option<usize>> = demand
             .fractions()
             .iter()
-            .map(|(resource, fraction)| {
-                let unheld = &self.unheld;
-                let full = unheld.untouched(*resource) < DEVICE;
-                let tightest = |space: &Space| {
-                    space.tightest_shared(*resource, *fraction).and_then(|index| space.shared()[index].index)
-                };
-                tightest(&self.now).or_else(|| tightest(unheld).filter(|_| full))
-            })
+            .map(|(resource, fraction)| joined_device((&self.now, &self.unheld), *resource, *fraction))
             .collect();
         self.held.add(need, 1);
         for ((resource, fraction), device) in demand.fractions().iter().zip(devices) {
@@ -250,4 +260,14 @@ impl NodeInfo {
             self.devices.place(*resource, *fraction, None, device);
         }
     }
+}
+
+/// The shared device that a fraction joins, by the capacity on offer and that which no pod holds; `None` for one that is not shared
+/// yet.
+fn joined_device((now, unheld): (&Space, &Space), resource: usize, fraction: i64) -> Option<usize> {
+    let full = unheld.untouched(resource) < DEVICE;
+    let tightest = |space: &Space| {
+        space.tightest_shared(resource, fraction).and_then(|index| space.shared()[index].index)
+    };
+    tightest(now).or_else(|| tightest(unheld).filter(|_| full))
 }

@@ -293,9 +293,7 @@ impl QuotaTree {
         })
     }
 
-    /// Whether one level would fall below its guarantee without `amount` of the workload. Where it borrows devices of the workload
-    /// and keeps those that it is guaranteed, the CPUs and the memory beside them do not count: a guarantee mostly covers more of
-    /// these than its devices need, and what borrows devices would never be preempted for fair shares.
+    /// Whether one level would fall below its guarantee without `amount` of the workload.
     #[must_use]
     pub fn would_fall_below_guarantee(
         &self,
@@ -305,15 +303,12 @@ impl QuotaTree {
         hypothetical: &Hypothetical,
     ) -> bool {
         protection.levels.iter().filter(|at| !protection.exempts(**at)).any(|at| {
-            let quota_usage = &self.quota_usages[pool][*at];
-            let keeps = |(index, guaranteed): (usize, i64)| {
-                let used = self.protected(pool, *at, index, protection, hypothetical);
-                used.saturating_sub(amount.get(index)) >= guaranteed
+            let below = |(index, guaranteed): (usize, i64)| {
+                let (less, used) =
+                    (amount.get(index), self.protected(pool, *at, index, protection, hypothetical));
+                less > 0 && used.saturating_sub(less) < guaranteed
             };
-            let mut taken = quota_usage.governed().filter(|(index, _)| amount.get(*index) > 0);
-            let is_device = |index: usize| quota_usage.governs_devices(index);
-            let borrows_devices = taken.clone().any(|covered| is_device(covered.0) && keeps(covered));
-            taken.any(|covered| !keeps(covered) && (is_device(covered.0) || !borrows_devices))
+            self.quota_usages[pool][*at].governed().any(below)
         })
     }
 

@@ -128,7 +128,6 @@ impl QuotaTree {
             // Its usage stays, and what it borrowed is not forgotten. All that is cached is dropped below.
             let mut quota_usage = QuotaUsage {
                 governed: SmallVec::new(),
-                governed_devices: SmallVec::new(),
                 guaranteed: Vector::default(),
                 limit: BTreeMap::new(),
                 lendable: BTreeMap::new(),
@@ -141,8 +140,7 @@ impl QuotaTree {
                 quota_usage.limit = caps(&quota.limit);
                 quota_usage.lendable = caps(&quota.lendable);
                 let governed = caps(&quota.guaranteed);
-                let guaranteed = resources.vector(&quota.guaranteed);
-                quota_usage.set_guarantee(guaranteed, governed, |index| resources.is_device(index));
+                quota_usage.set_guarantee(resources.vector(&quota.guaranteed), governed);
             }
             self.quota_usages[pool][index] = quota_usage;
             self.dirty.insert((pool, index));

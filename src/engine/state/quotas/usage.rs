@@ -14,8 +14,6 @@ use crate::types::vector::Vector;
 pub struct QuotaUsage {
     /// The resources that the guarantee covers, with the guaranteed amount: few, and every decision reads them.
     pub(super) governed: SmallVec<[(usize, i64); 2]>,
-    /// Those of them that count devices.
-    pub(super) governed_devices: SmallVec<[usize; 2]>,
     /// The guarantee.
     pub guaranteed: Vector,
     /// The limit of each limited resource.
@@ -45,13 +43,7 @@ pub struct QuotaUsage {
 
 impl QuotaUsage {
     /// Sets the guarantee, with the amount of each resource that it covers.
-    pub(super) fn set_guarantee(
-        &mut self,
-        guaranteed: Vector,
-        governed: BTreeMap<usize, i64>,
-        is_device: impl Fn(usize) -> bool,
-    ) {
-        self.governed_devices = governed.keys().copied().filter(|index| is_device(*index)).collect();
+    pub(super) fn set_guarantee(&mut self, guaranteed: Vector, governed: BTreeMap<usize, i64>) {
         (self.guaranteed, self.governed) = (guaranteed, governed.into_iter().collect());
     }
 
@@ -127,14 +119,8 @@ impl QuotaUsage {
     }
 
     /// The resources that the guarantee covers, with the guaranteed amount.
-    pub fn governed(&self) -> impl Iterator<Item = (usize, i64)> + Clone + '_ {
+    pub fn governed(&self) -> impl Iterator<Item = (usize, i64)> + '_ {
         self.governed.iter().copied()
-    }
-
-    /// Whether the guarantee covers this resource and it counts devices.
-    #[must_use]
-    pub(super) fn governs_devices(&self, index: usize) -> bool {
-        self.governed_devices.contains(&index)
     }
 
     /// Whether the guarantee covers a resource in `amount`.
