@@ -1,4 +1,4 @@
-//! Where an elastic workload starts whose pods must share a domain. That it has the most pods that one domain holds is a property in
+//! Where an elastic workload starts with pods that must share a domain. That it has the most pods that one domain holds is a property in
 //! [`super::placement`]; here are the bounds on that number.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,4 @@
-//! Where an elastic workload starts whose pods must share a domain: where it can have the most of them.
+//! Where an elastic workload starts with pods that must share a domain: where it can have the most of them.
 //!
 //! An elastic workload starts with its fewest pods and grows from there, but only within the domain of its first pods. So the
 //! domain is chosen for the most pods that it may have now, and among domains with so many it is the tightest. A domain with
@@ -20,7 +20,7 @@ use crate::scheduler::Scheduler;
 use crate::state::cluster::ClusterState;
 use crate::types::ids::PoolId;
 
-/// Settles the start of a workload that may start beside reservations: for an elastic one whose first pods decide where the
+/// Settles the start of a workload that may start beside reservations: for an elastic one with first pods that decide where the
 /// others may go, where it can have the most pods.
 pub fn settle(scheduler: &mut Scheduler, attempt: Attempt<'_>, beside: Beside) -> Placement {
     match with_most_room(scheduler, attempt) {

@@ -54,7 +54,7 @@ pub fn tightest(
     fitting.min_by_key(|sites| (sites.iter().map(&free).fold(0, i64::saturating_add), total_fits(sites)))
 }
 
-/// The labels whose domain all pods of a workload share, so that its first pods decide where the others may go: that of its
+/// The labels of domains that all pods of a workload share, so that its first pods decide where the others may go: that of its
 /// required topology, and those of an affinity that selects its own pods.
 fn binding<'a>(request: &Request<'a>) -> impl Iterator<Item = &'a Name> + use<'a> {
     let profile = &**request.profile;
