@@ -137,12 +137,13 @@ impl Space {
         self.amounts.equals(&other.amounts) && pieces(self) == pieces(other)
     }
 
-    /// The tightest shared device with space for a fraction; the first of equals.
+    /// The tightest shared device with space for a fraction. Of equals it is the one that became shared last, since the pods there
+    /// mostly end last too: the others are untouched again sooner.
     #[must_use]
     pub fn tightest_shared(&self, resource: usize, fraction: i64) -> Option<usize> {
         let fitting = self.shared.iter().enumerate();
         let fitting = fitting.filter(|(_, device)| device.resource == resource && device.left >= fraction);
-        fitting.min_by_key(|(_, device)| device.left).map(|(index, _)| index)
+        fitting.min_by_key(|(at, device)| (device.left, Reverse(*at))).map(|(at, _)| at)
     }
 
     /// Takes the demand of `pods` pods out: each fraction from the tightest shared device, else from a new
