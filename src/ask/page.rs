@@ -52,7 +52,7 @@ struct Written {
     about: Arc<About>,
 }
 
-/// Rows of workloads as they are written, part by part. Equal rows are those that hash alike, so what a row does not hash may change; of
+/// Rows of workloads that are written part by part. Equal rows are those that hash alike, so what a row does not hash may change; of
 /// that there is only the time of the forecast in it.
 ///
 /// Between two forecasts most rows are those of the last listing. They are taken from it, since to write a row costs more than all else
