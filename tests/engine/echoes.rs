@@ -264,7 +264,8 @@ impl Cluster {
         }
     }
 
-    /// Notes what has been delivered. A workload is queued again once it is known to have stopped and to have no pods left.
+    /// Notes what has been delivered. A workload is queued again once it is known to have stopped and to have no pods left, nor its
+    /// controller counts any: a watch of pods may be behind.
     fn note(&mut self, event: &Event) {
         let id = match event {
             Event::WorkloadApplied(workload) => {
@@ -289,7 +290,7 @@ impl Cluster {
         };
         let left =
             self.known.iter().any(|pod| pod.0.rsplit_once('/').is_some_and(|(owner, _)| *owner == *id.0));
-        if !left && self.stopped.contains(&id) {
+        if !left && self.stopped.contains(&id) && self.pods_of(&id, |_| true).is_empty() {
             let after = self.delay(60);
             self.after(after, Step::Requeue(id));
         }

@@ -28,6 +28,7 @@ mod ledger;
 mod misplaced;
 mod one_plan;
 mod ops;
+mod other_pools;
 mod overcommitted;
 mod placement;
 mod pod_loss;

@@ -106,7 +106,7 @@ fn preemptors_of(actions: &[Action]) -> BTreeSet<WorkloadId> {
 
 /// Follows the plan that began with the action at `began` until each preemptor has started, or a deadline has come. Nothing
 /// is decided but starts on the nodes of the plan, and starts of what moves.
-fn carried_out_once(cluster: &mut Cluster, began: usize) -> Result<(), TestCaseError> {
+pub fn carried_out_once(cluster: &mut Cluster, began: usize) -> Result<(), TestCaseError> {
     let plan = cluster.log[began..].to_vec();
     let (mut moved, mut preemptors) = (moved_by(&plan), preemptors_of(&plan));
     let mut planned = plan_of(cluster);

@@ -90,6 +90,22 @@ fn note_barred(scheduler: &mut Scheduler, id: &WorkloadId, verdict: &Verdict, no
     reserve::note_refusal(scheduler, &waiting, &pools, &verdicts, now);
 }
 
+/// Admits a workload in the first of these pools where it can start at once, unless its queue keeps it back or another workload
+/// comes first. `None` if it can start in none of them.
+pub fn start_in(
+    scheduler: &mut Scheduler,
+    waiting: &WaitingWorkload,
+    names: &[Name],
+    now: Time,
+    plan: &mut Plan,
+) -> Option<Attempted> {
+    let info = scheduler.state.get(&waiting.id)?;
+    if refusal::barred(&scheduler.state, info).is_some() {
+        return None;
+    }
+    start_now(scheduler, (waiting, true), names, now, plan).err()
+}
+
 /// Admits a workload in the first pool where it can start at once; if there is none, returns its pools.
 ///
 /// # Errors

@@ -4,8 +4,11 @@
 //! workload that is refused blocks its class. The rounds end when no workload may start, or when the search budget
 //! is used up; the rest is then left for the next cycle.
 
+use std::collections::BTreeSet;
+
 use crate::cycle::attempt::Attempted;
 use crate::cycle::blocked::blocked_on;
+use crate::cycle::elsewhere::Elsewhere;
 use crate::cycle::next_owner::{self, NextOwner};
 use crate::cycle::wake::{BACKLOG_AT_ONCE, wake};
 use crate::cycle::{attempt, reserve};
@@ -23,50 +26,85 @@ const COST_OF_A_REFUSAL: usize = 4;
 /// The most classes with uncertain preemption that are woken at once.
 const MAY_PREEMPT_AT_ONCE: usize = 2;
 
-/// Attempts waiting workloads in order, until none is left that may start or the search budget is used up.
-pub fn run(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
+/// Attempts waiting workloads in order, until none is left that may start or the search budget is used up. Those with nominated
+/// capacity are attempted in their other pools; the nominations of the `deferred` ones were not looked at yet.
+pub fn run(scheduler: &mut Scheduler, deferred: BTreeSet<WorkloadId>, now: Time, plan: &mut Plan) {
     (scheduler.cursor.search_budget, scheduler.cursor.cut_short) = (SEARCH_BUDGET, false);
     // A class that was considered as owner of a reservation is considered again only after a change.
     if scheduler.reservations.candidates.generation != scheduler.cursor.generation {
         next_owner::reconsider(scheduler);
     }
+    let mut elsewhere = Elsewhere::of(scheduler, deferred);
     loop {
         wake(scheduler);
         if scheduler.cursor.search_budget == 0 {
             scheduler.cursor.cut_short = true;
             break;
         }
-        let Some(id) = next(scheduler) else {
+        let Some(next) = next(scheduler, &mut elsewhere) else {
             if wake_more(scheduler) {
                 continue;
             }
             break;
         };
-        match attempt::run(scheduler, &id, true, now, plan) {
-            Attempted::Settled => {}
-            Attempted::Refused(verdict) => block(scheduler, &id, verdict),
-            // Once that one has started or is blocked, the borrower is attempted again.
-            Attempted::Behind(first) => {
-                if let Attempted::Refused(verdict) = attempt::run(scheduler, &first, false, now, plan) {
-                    block(scheduler, &first, verdict);
-                }
-            }
+        let behind = match next {
+            Next::Waiting(id) => attempt_waiting(scheduler, &id, true, now, plan),
+            Next::Nominated(id) => elsewhere.attempt(scheduler, &id, now, plan),
+        };
+        // Once that one has started or is blocked, the borrower is attempted again.
+        if let Some(first) = behind {
+            attempt_waiting(scheduler, &first, false, now, plan);
         }
     }
     scheduler.reservations.candidates.generation = scheduler.cursor.generation;
 }
 
+/// Attempts a workload of the queue, and blocks its class where it is refused; returns the workload that comes first.
+fn attempt_waiting(
+    scheduler: &mut Scheduler,
+    id: &WorkloadId,
+    yields: bool,
+    now: Time,
+    plan: &mut Plan,
+) -> Option<WorkloadId> {
+    match attempt::run(scheduler, id, yields, now, plan) {
+        Attempted::Settled => None,
+        Attempted::Refused(verdict) => {
+            block(scheduler, id, verdict);
+            None
+        }
+        Attempted::Behind(first) => Some(first),
+    }
+}
+
+/// A workload to attempt.
+enum Next {
+    /// One of the queue.
+    Waiting(WorkloadId),
+    /// One with nominated capacity, in its other pools.
+    Nominated(WorkloadId),
+}
+
 /// The workload to attempt next: the first in order of those that may start, or a workload that may own a
 /// reservation. Once a reservation has ended, its successor is determined before any workload behind it starts.
-fn next(scheduler: &mut Scheduler) -> Option<WorkloadId> {
+fn next(scheduler: &mut Scheduler, elsewhere: &mut Elsewhere) -> Option<Next> {
     let WaitQueue { order, pending, headroom, .. } = &mut scheduler.queue;
     let startable = order.next(&scheduler.state, pending, headroom);
+    let looks_for_owner = scheduler.reservations.ended || startable.is_none();
+    if !looks_for_owner && elsewhere.is_empty() {
+        return startable.map(Next::Waiting);
+    }
+    let before = startable.as_ref().and_then(|id| First::of(&scheduler.state, pending.rank(id)?));
+    let nominated = elsewhere.first(scheduler, before.as_ref());
+    let (before, startable) = match nominated {
+        Some(first) => (Some(first.clone()), Some(Next::Nominated(first.rank.id().clone()))),
+        None => (before, startable.map(Next::Waiting)),
+    };
     if !scheduler.reservations.ended && startable.is_some() {
         return startable;
     }
-    let before = startable.as_ref().and_then(|id| First::of(&scheduler.state, pending.rank(id)?));
     match next_owner::next(scheduler, before.as_ref()) {
-        NextOwner::Attempt(id) => Some(id),
+        NextOwner::Attempt(id) => Some(Next::Waiting(id)),
         NextOwner::BehindStartable => startable,
         NextOwner::None => {
             scheduler.reservations.ended = false;

@@ -8,6 +8,7 @@ pub mod blocked;
 pub mod deadlines;
 pub mod defragment;
 pub mod elastic_start;
+pub mod elsewhere;
 pub mod events;
 pub mod evict;
 pub mod excess;
@@ -18,6 +19,7 @@ pub mod misplaced;
 pub mod next_owner;
 pub mod node_loss;
 pub mod nominate;
+pub mod other_pools;
 pub mod pod_loss;
 pub mod pods_ready;
 pub mod preempt;
@@ -32,6 +34,8 @@ pub mod take_over;
 pub mod unreachable;
 pub mod victims;
 pub mod wake;
+
+use std::collections::BTreeSet;
 
 use crate::scheduler::Scheduler;
 use crate::scheduler::nominations::PlanComplete;
@@ -64,17 +68,18 @@ pub fn run(scheduler: &mut Scheduler, now: Time) -> Plan {
     pod_loss::run(scheduler, now, &mut plan);
     node_loss::run(scheduler, now, &mut plan);
     unreachable::run(scheduler, now, &mut plan);
-    // 6. Admit preemptors once their nominated capacity is free.
-    nominate::progress(scheduler, now, &mut plan);
+    // 6. Admit preemptors once their nominated capacity is free, but for those that may start in a pool that they prefer.
+    let deferred = nominate::progress(scheduler, now, &mut plan);
     // Echoes of a preemption's own writes are no reason to decide anything else.
     if scheduler.keeps_to_plan(now) {
         return plan;
     }
     // 7. Attempt the waiting workloads in order: admit, preempt, or say why not. Fail those that have waited for as long as
-    //    their queue allows and could not start, and attempt the others without them.
-    attempts::run(scheduler, now, &mut plan);
+    //    their queue allows and could not start, and attempt the others without them. Preemptors that still wait for their
+    //    nominated capacity have their place in this order for free capacity in their other pools.
+    attempts::run(scheduler, deferred, now, &mut plan);
     if !scheduler.cursor.cut_short && limits::fail_waiting(scheduler, now, &mut plan) {
-        attempts::run(scheduler, now, &mut plan);
+        attempts::run(scheduler, BTreeSet::new(), now, &mut plan);
     }
     // 8. Let running elastic workloads grow into capacity that no waiting workload can use.
     if !scheduler.cursor.cut_short {

@@ -1,7 +1,9 @@
 //! Nominated capacity: held for a preemptor while its victims end, and for a workload that moves.
 
+use std::collections::BTreeSet;
+
 use crate::cycle::admit::admit;
-use crate::cycle::{refusal, requeue, reserve};
+use crate::cycle::{other_pools, refusal, requeue, reserve};
 use crate::explain;
 use crate::placement::waiting::{WaitingWorkload, find_pool, fits_now, pool_names};
 use crate::placement::{self, Capacity, Placement, Request};
@@ -37,9 +39,10 @@ pub fn nominate_for(
     reserve::release(scheduler, &waiting.id);
 }
 
-/// Admits workloads once their nominated capacity is free, and ends nominations of capacity that will not become free.
-pub fn progress(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
-    let keeps_to_plan = scheduler.keeps_to_plan(now);
+/// Admits workloads once their nominated capacity is free, and ends nominations of capacity that will not become free. Returns the
+/// workloads that may start in a pool which they prefer to the one of their nomination: that is looked at after it.
+pub fn progress(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) -> BTreeSet<WorkloadId> {
+    let (keeps_to_plan, mut deferred) = (scheduler.keeps_to_plan(now), BTreeSet::new());
     let (mut last, end) = (None, scheduler.nominations.end());
     while let Some(place) = scheduler.nominations.next_due(&scheduler.state, last, end) {
         debug_assert!(still_wait(scheduler, last, place), "a nomination still waits while its watch holds");
@@ -53,21 +56,44 @@ pub fn progress(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
             Wait::Ended => true,
             Wait::Open => false,
         };
+        if !has_ended && !keeps_to_plan && other_pools::preferred_have_room(&scheduler.state, nomination) {
+            deferred.insert(nomination.id.clone());
+            continue;
+        }
         let Some(nomination) = scheduler.nominations.take(place) else { continue };
         if has_ended {
             nomination.nominate(&mut scheduler.state, -1);
             continue;
         }
-        let changes = scheduler.state.quotas.set_changes_aside();
-        if let Some(lasting) = progress_one(scheduler, (place, nomination), keeps_to_plan, now, plan) {
-            scheduler.nominations.put(place, lasting);
-            // It was taken off its team and charged again, so no usage has changed.
-            scheduler.state.quotas.drop_changes(changes);
-        } else {
-            scheduler.state.quotas.add_changes(changes);
-        }
+        progress_at(scheduler, (place, nomination), keeps_to_plan, now, plan);
     }
     debug_assert!(still_wait(scheduler, last, end), "a nomination still waits while its watch holds");
+    deferred
+}
+
+/// Does the same for a workload that was deferred, once something has happened that its plan did not know.
+pub fn progress_of(scheduler: &mut Scheduler, id: &WorkloadId, now: Time, plan: &mut Plan) {
+    if let Some(taken) = scheduler.nominations.take_of(id) {
+        progress_at(scheduler, taken, false, now, plan);
+    }
+}
+
+/// Looks at a nomination that was taken out, and puts it back at its place if it lasts.
+fn progress_at(
+    scheduler: &mut Scheduler,
+    (place, nomination): (u64, Nomination),
+    keeps_to_plan: bool,
+    now: Time,
+    plan: &mut Plan,
+) {
+    let changes = scheduler.state.quotas.set_changes_aside();
+    if let Some(lasting) = progress_one(scheduler, (place, nomination), keeps_to_plan, now, plan) {
+        scheduler.nominations.put(place, lasting);
+        // It was taken off its team and charged again, so no usage has changed.
+        scheduler.state.quotas.drop_changes(changes);
+    } else {
+        scheduler.state.quotas.add_changes(changes);
+    }
 }
 
 /// Whether all nominations between two places still wait by a full look, for checks of the watches.

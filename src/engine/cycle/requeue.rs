@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use crate::cycle::reserve;
 use crate::queue::class::ClassKey;
-use crate::queue::rank::Rank;
 use crate::scheduler::Scheduler;
 use crate::scheduler::retries::Failure;
 use crate::state::cluster::ClusterState;
@@ -73,9 +72,7 @@ pub fn queue_up(scheduler: &mut Scheduler, id: &WorkloadId) {
         time_limit: workload.time_limit,
         user: state.quotas.user_of(info.team, workload.user.as_ref()).map(|(_, user)| user),
     };
-    let priority = state.priority_of(info);
-    let place = scheduler.queue.user_order.place(id);
-    let rank = Rank::new(priority, workload, info.index).raised(info.raised).in_place(place);
+    let rank = scheduler.queue.rank_in_class(state, info);
     let held = state.user_share(info.team, key.user.as_ref(), &key.pools);
     let pending = &mut scheduler.queue.pending;
     let before = pending.rank(id);

@@ -17,9 +17,12 @@ mod retry;
 mod user_order;
 pub mod victim_teams;
 
+use crate::state::cluster::ClusterState;
+use crate::state::workload::WorkloadInfo;
 use headroom::Headroom;
 use order::Order;
 use pending::Pending;
+use rank::Rank;
 use reclaimable::Reclaimable;
 use user_order::UserOrder;
 
@@ -39,6 +42,21 @@ pub struct WaitQueue {
 }
 
 impl WaitQueue {
+    /// The rank that a workload has inside its class, or would have if it were queued.
+    #[must_use]
+    pub fn rank_in_class(&self, state: &ClusterState, info: &WorkloadInfo) -> Rank {
+        let place = self.user_order.place(&info.workload.id);
+        Rank::new(state.priority_of(info), &info.workload, info.index).raised(info.raised).in_place(place)
+    }
+
+    /// The rank among the waiting workloads of its team that a workload would have if it were queued.
+    #[must_use]
+    pub fn rank_if_queued(&self, state: &ClusterState, info: &WorkloadInfo) -> Rank {
+        let user = state.quotas.user_of(info.team, info.workload.user.as_ref()).map(|(_, user)| user);
+        let usage = state.user_share(info.team, user.as_ref(), &info.workload.pools);
+        self.rank_in_class(state, info).with_user_usage(usage)
+    }
+
     /// Drops the fit counts that no waiting workload is blocked on.
     pub fn forget_unused_headroom(&mut self) {
         let Self { pending, headroom, .. } = self;

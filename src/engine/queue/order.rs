@@ -266,6 +266,7 @@ fn head_within_guarantee<'a>(
 }
 
 /// The first workload of a team, with the position it gives the team.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct First {
     team: TeamId,
     position: Position,

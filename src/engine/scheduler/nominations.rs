@@ -321,6 +321,12 @@ impl Nominations {
         self.take(*self.places.get(id)?)
     }
 
+    /// Takes the nomination of a workload out, with its place; what it charges stays charged.
+    pub fn take_of(&mut self, id: &WorkloadId) -> Option<(u64, Nomination)> {
+        let place = *self.places.get(id)?;
+        self.take(place).map(|nomination| (place, nomination))
+    }
+
     /// The places of those for which `which` is true, in order.
     pub fn places(&self, which: impl Fn(&Nomination) -> bool) -> Vec<u64> {
         let found = self.made.iter().filter(|(_, made)| which(&made.nomination));

@@ -7,6 +7,7 @@ use crate::placement::{self, Capacity};
 use crate::prediction::run_times;
 use crate::prediction::timeline::{Slot, running_admission};
 use crate::queue::order;
+use crate::queue::rank::Rank;
 use crate::scheduler::Scheduler;
 use crate::scheduler::reservations::{Reservation, Reserved};
 use crate::state::freed::Freed;
@@ -30,13 +31,20 @@ pub fn stands_before(scheduler: &Scheduler, waiting: &WaitingWorkload, reservati
     if waiting.unfunded || waiting.grows() {
         return false;
     }
-    let Some((rank, owner)) = pending.rank(&waiting.id).zip(pending.rank(&reservation.owner)) else {
+    let own = pending.rank(&waiting.id).or_else(|| rank_outside(scheduler, waiting));
+    let Some((rank, owner)) = own.zip(pending.rank(&reservation.owner)) else {
         return false;
     };
     let user = state.get(&reservation.owner).and_then(|info| info.workload.user.as_ref());
     let other_user = waiting.user != state.quotas.user_of(reservation.team, user);
     let keeps_turn = other_user && reservation.keeps_quota() && rank.submitted() > owner.submitted();
     if keeps_turn { rank.outranks(&owner) } else { rank < owner }
+}
+
+/// The rank of a workload that waits outside the queue, because capacity is nominated to it. Growth has none.
+fn rank_outside(scheduler: &Scheduler, waiting: &WaitingWorkload) -> Option<Rank> {
+    let info = scheduler.state.at(waiting.index).filter(|info| info.phase == Phase::Pending)?;
+    Some(scheduler.queue.rank_if_queued(&scheduler.state, info))
 }
 
 /// Whether quota that is kept for the owner of a reservation does not bind a waiting workload: it stands before the owner in
