@@ -2,7 +2,7 @@
 
 use crate::cycle::nominate::nominate_for;
 use crate::cycle::victims::{self, OnItsWay};
-use crate::cycle::{blocked, evict, reserve, take_over};
+use crate::cycle::{blocked, evict, reserve, take_over, wake};
 use crate::explain;
 use crate::placement::waiting::Attempt;
 use crate::preemption::{Take, Victims};
@@ -67,4 +67,5 @@ fn carry_out(
     }
     reserve::note_taken(scheduler, waiting, pool, &placement);
     nominate_for(scheduler, waiting, pool, placement, ending, within_guarantee);
+    wake::after_eviction(scheduler, pool);
 }

@@ -7,7 +7,7 @@ use crate::cycle::requeue;
 use crate::queue::WaitQueue;
 use crate::scheduler::Scheduler;
 use crate::state::nodes::selects;
-use crate::types::ids::{ClassId, TeamId};
+use crate::types::ids::{ClassId, PoolId, TeamId};
 use crate::types::{PodSelector, Profile};
 
 /// The most classes of the backlog that are woken at once.
@@ -46,13 +46,24 @@ fn requeue_all(scheduler: &mut Scheduler) {
 /// Wakes the owners of reservations and a part of the backlog, which any change may let start.
 fn start_generation(scheduler: &mut Scheduler) {
     scheduler.cursor.seen_generation = scheduler.cursor.generation;
+    wake_owners(scheduler, |_| true);
     let pending = &mut scheduler.queue.pending;
-    for (_, reservation) in scheduler.reservations.iter() {
+    pending.requeue_backlog(scheduler.cursor.generation, BACKLOG_AT_ONCE);
+}
+
+/// Wakes the owners of reservations in a pool where workloads were just evicted. They wait on no condition, and what the victims
+/// leave of quota and nodes lets workloads be attempted that stand behind them.
+pub fn after_eviction(scheduler: &mut Scheduler, pool: PoolId) {
+    wake_owners(scheduler, |at| at == pool);
+}
+
+fn wake_owners(scheduler: &mut Scheduler, which: impl Fn(PoolId) -> bool) {
+    let pending = &mut scheduler.queue.pending;
+    for (_, reservation) in scheduler.reservations.iter().filter(|((pool, _), _)| which(*pool)) {
         if let Some(class) = pending.class_of(&reservation.owner) {
             pending.requeue(class);
         }
     }
-    pending.requeue_backlog(scheduler.cursor.generation, BACKLOG_AT_ONCE);
 }
 
 /// Wakes the classes with an affinity or a spread that looks at pods which have come to a node: they may start now.
