@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use sluice_engine::types::{Action, EvictReason, FairShareWindow, Queue, Team, Time, WorkloadId};
+use sluice_engine::types::{Action, Event, EvictReason, FairShareWindow, Queue, Team, Time, WorkloadId};
 
 use super::world::{Phase, World, team};
 
@@ -151,4 +151,21 @@ fn an_owner_reclaims_at_any_time() {
     assert!(
         evicted.iter().any(|action| matches!(action, Action::Evict { reason: EvictReason::Reclaimed, .. }))
     );
+}
+
+#[test]
+fn what_runs_in_a_team_that_was_deleted_gives_way_to_workloads_within_guarantee_only() {
+    let terms = Terms { least: 0, window: FairShareWindow::Always };
+    let mut world = world_of(2, &[2, 0, 1], terms);
+    for _ in 0..2 {
+        world.submit(&"t0".into(), "train", 0, 1, 1);
+    }
+    settle(&mut world);
+    let now = world.now;
+    world.engine.apply(Event::TeamRemoved("t0".into()), now);
+    world.submit(&"t1".into(), "train", 0, 1, 1);
+    assert!(settle(&mut world).is_empty(), "t1 borrows");
+    world.submit(&"t2".into(), "train", 0, 1, 1);
+    let evicts = |action: &Action| matches!(action, Action::Evict { reason: EvictReason::Reclaimed, .. });
+    assert!(settle(&mut world).iter().any(evicts), "t2 is within guarantee");
 }

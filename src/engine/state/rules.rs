@@ -12,7 +12,7 @@ use crate::state::quotas::{Account, Hypothetical};
 use crate::state::workload::WorkloadInfo;
 use crate::types::ids::{NodeId, PoolId, Priority, TeamId};
 use crate::types::vector::Vector;
-use crate::types::{Admission, FairShareWindow, Profile, Time};
+use crate::types::{Admission, FairShareWindow, Profile, Reason, Time};
 
 /// The time limit of a workload: its own or else its queue's default, but at most its queue's maximum run time.
 #[must_use]
@@ -31,6 +31,9 @@ pub fn min_runtime_end(state: &ClusterState, info: &WorkloadInfo, started: Time)
 
 /// Whether a workload may be evicted at `now` for the fair share of another team. Once it was, it is not in its next run
 /// (law 5).
+///
+/// Without its Team, neither its weight nor its terms are known, and a Team is more often deleted or misspelt by mistake than
+/// meant to lose what runs: such a workload is evicted for workloads within guarantee only.
 #[must_use]
 pub fn in_fair_share_window(
     state: &ClusterState,
@@ -38,8 +41,11 @@ pub fn in_fair_share_window(
     admission: &Admission,
     now: Time,
 ) -> bool {
-    let window =
-        state.queue_of(info).map_or_else(|_| FairShareWindow::default(), |queue| queue.fair_share_window);
+    let window = match state.queue_of(info) {
+        Ok(queue) => queue.fair_share_window,
+        Err(Reason::UnknownTeam) => FairShareWindow::Never,
+        Err(_) => FairShareWindow::default(),
+    };
     !admission.spared
         && match window {
             FairShareWindow::For(window) => now <= min_runtime_end(state, info, admission.at).after(window),

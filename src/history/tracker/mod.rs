@@ -41,12 +41,21 @@ pub struct Tracker {
     open: BTreeMap<WorkloadId, Open>,
     /// When to write each of them next.
     due: BTreeSet<(i64, WorkloadId)>,
-    /// The workloads that wait, with the time since which they do.
-    waiting: BTreeMap<WorkloadId, i64>,
+    /// The workloads that do not run.
+    waiting: BTreeMap<WorkloadId, Wait>,
     /// The runs with an end that was written, of objects that are still there.
     closed: BTreeMap<WorkloadId, i64>,
     facts: Vec<Fact>,
     ended: Vec<Ended>,
+}
+
+/// The wait of a workload.
+#[derive(Clone, Copy, Debug)]
+struct Wait {
+    /// Since when it waits.
+    since: i64,
+    /// Its user holds it, so its wait begins once that ends.
+    held: bool,
 }
 
 /// A run that goes on.
@@ -111,9 +120,10 @@ impl Tracker {
         let id = &subject.workload.id;
         match &subject.workload.state {
             Observed::OnHold | Observed::Unready(_) | Observed::Queued => {
+                let has_run = self.open.contains_key(id);
                 self.close(id, None, now);
                 self.closed.remove(id);
-                self.wait(subject);
+                self.wait(subject, has_run, now);
             }
             Observed::Admitted(admission) => {
                 self.run(subject, admission, charged, now);
@@ -166,10 +176,20 @@ impl Tracker {
         }
     }
 
-    fn wait(&mut self, subject: &Subject<'_>) {
+    /// It does not run. Its wait begins with its submission, its last eviction, or now if its user has stopped or held it until now.
+    fn wait(&mut self, subject: &Subject<'_>, has_run: bool, now: Time) {
         let workload = subject.workload;
-        let since = workload.evicted.map_or(workload.submitted, |at| at.max(workload.submitted)).0;
-        if self.waiting.insert(workload.id.clone(), since).is_none() && workload.evicted.is_none() {
+        let known = self.waiting.get(&workload.id).copied();
+        let held = matches!(workload.state, Observed::OnHold);
+        let queued = workload.evicted.map_or(workload.submitted, |at| at.max(workload.submitted)).0;
+        let since = match known {
+            Some(known) if !known.held => known.since.max(queued),
+            // An eviction has its time in its record; a stop by the user has none.
+            None if !held && (workload.evicted.is_some() || !has_run) => queued,
+            _ => now.0.max(queued),
+        };
+        let is_new = self.waiting.insert(workload.id.clone(), Wait { since, held }).is_none();
+        if is_new && workload.evicted.is_none() {
             let submitted = happened(subject, 0, "Submitted", workload.submitted.0);
             self.facts.push(Fact::Transition(Transition { grade: SEEN, ..submitted }));
         }
@@ -188,7 +208,7 @@ impl Tracker {
             self.charge(id, charged, now);
             return;
         }
-        let queued_at = self.waiting.remove(id);
+        let queued_at = self.waiting.remove(id).map(|wait| wait.since);
         let whole = queued_at.is_some() || self.since.is_some_and(|since| admission.at.0 >= since);
         let seen_from = if whole { admission.at.0 } else { now.0.max(admission.at.0) };
         let amounts = self.amounts(charged);

@@ -201,3 +201,28 @@ fn the_work_since_the_last_checkpoint_is_lost() {
     assert_eq!(at(Some(80_000), Some(30)), 80_000);
     assert_eq!(at(Some(200), None), 1_000, "a checkpoint of an earlier run");
 }
+
+#[test]
+fn the_wait_of_a_job_that_its_user_suspends_begins_when_the_user_resumes_it() {
+    let queue: Name = "q".into();
+    let (first, second) = (admission(2_000, 4), admission(9_000, 4));
+    let mut tracker = tracker(1, 0);
+    let mut see = |state: Observed, admission: Option<&Admission>, count: i64, at: i64| {
+        tracker.see(&subject(&job(state), &queue, admission), &gpus(count), Time(at));
+    };
+    see(Observed::Queued, None, 0, 600);
+    see(Observed::Admitted(first.clone()), Some(&first), 4, 2_000);
+    let leaving = Observed::Leaving { admission: first.clone(), since: Time(5_000), stopped: true };
+    see(leaving, Some(&first), 0, 5_000);
+    see(Observed::OnHold, None, 0, 5_100);
+    see(Observed::OnHold, None, 0, 6_000);
+    see(Observed::Queued, None, 0, 8_000);
+    see(Observed::Queued, None, 0, 8_500);
+    see(Observed::Admitted(second.clone()), Some(&second), 4, 9_000);
+    let heads = tracker.take_facts().into_iter().filter_map(|fact| match fact {
+        Fact::Sighting(key, seen) => Some((key.admitted_at, seen.head.queued_at)),
+        _ => None,
+    });
+    let queued: BTreeMap<i64, Option<i64>> = heads.collect();
+    assert_eq!(queued, BTreeMap::from([(2_000, Some(500)), (9_000, Some(8_000))]));
+}

@@ -100,6 +100,10 @@ impl Target for Jobs {
             ));
             return;
         }
+        if parallelism(old) < granted {
+            // Its user had lowered it, and the record still grants the others: without them a larger number is not seen as a wish.
+            context.draft.set(&Pointer::to(["spec", "parallelism"]), granted);
+        }
         if wanted != wanted_pods(old) {
             context.draft.set(&annotation_at(names::WANTED_PARALLELISM), wanted.to_string());
         }

@@ -52,6 +52,15 @@ async fn a_smaller_parallelism_takes_that_back() {
 }
 
 #[tokio::test]
+async fn a_larger_parallelism_after_a_smaller_one_brings_the_granted_pods_back() {
+    let fewer = elastic(json!({"spec": {"parallelism": 3}}));
+    let answer = edited(&fewer, json!({"spec": {"parallelism": 6}})).await;
+    assert_eq!((&answer.object, answer.warnings), (&elastic(wants("6")), 1));
+    let answer = edited(&fewer, json!({"spec": {"parallelism": 4}})).await;
+    assert_eq!((&answer.object, answer.warnings), (&elastic(json!({})), 0), "as many as granted");
+}
+
+#[tokio::test]
 async fn a_manifest_that_is_applied_again_changes_nothing() {
     let manifest = json!({"spec": {"parallelism": 8}}).to_string();
     let applied =
