@@ -15,6 +15,7 @@ mod echoes;
 mod elastic;
 mod elastic_start;
 mod eviction_cost;
+mod exchange;
 mod fair_share;
 mod fair_share_window;
 mod forecasts;

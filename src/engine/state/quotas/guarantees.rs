@@ -342,6 +342,9 @@ impl QuotaTree {
 
     /// The capacity that must stay free because idle guarantees are not lent in full, once `team` holds
     /// `amount` more and after hypothetical changes. The reserve of a parent covers those of its children.
+    ///
+    /// What a team uses is not idle, whatever runs there: a workload larger than the guarantee takes what is kept free for the
+    /// team when it starts, so it has it while it runs. Work within guarantee beside it gets its capacity from borrowers (law 2).
     #[must_use]
     pub fn reserve_after(
         &self,
@@ -351,7 +354,7 @@ impl QuotaTree {
         hypothetical: &Hypothetical,
     ) -> Vector {
         self.reserve(pool, team, amount, |quota_usage, at, index| {
-            counted(quota_usage, at, index, hypothetical)
+            quota_usage.after(index, hypothetical.change(at, index), 0)
         })
     }
 
