@@ -217,17 +217,30 @@ pub fn preemptions_due(world: &World, job: &Job) -> Vec<Vec<WorkloadId>> {
 /// Every set of running workloads that may be evicted and without which `job` starts within its guarantee.
 /// `None` if there are too many candidates to try every set.
 pub fn preemption_sets(world: &World, job: &Job) -> Option<Vec<Vec<WorkloadId>>> {
-    preemption_sets_where(world, job, |[_, after]| guarantees_hold(world, after, job, job.total()))
+    preemption_sets_where(world, job, |_, [_, after]| guarantees_hold(world, after, job, job.total()))
 }
 
-/// The same for sets without which a team above the job's may use more than its guarantee, as long as it uses no more than
-/// before: what its teams take from each other.
+/// The same for sets that [`are_exchanged`].
 pub fn exchanges(world: &World, job: &Job) -> Option<Vec<Vec<WorkloadId>>> {
-    preemption_sets_where(world, job, |[before, after]| {
-        world.path(&job.workload.team).iter().all(|team| {
-            after.counted(team) + job.total() <= world.guaranteed(team)
-                || *team != job.workload.team && after[team] + job.total() <= before[team]
-        })
+    preemption_sets_where(world, job, |victims, usages| {
+        are_exchanged(world, job, victims, usages, job.total())
+    })
+}
+
+/// Whether the guarantee of a job's own team holds `more` of it without these victims, and a team above that does not uses no more
+/// than before, or borrows what is free: then it takes nothing from teams that are not below it.
+fn are_exchanged(
+    world: &World,
+    job: &Job,
+    victims: &[&Job],
+    [before, after]: [&Usage; 2],
+    more: i64,
+) -> bool {
+    world.path(&job.workload.team).iter().all(|team| {
+        let is_below = |victim: &&Job| world.path(&victim.workload.team).contains(team);
+        after.counted(team) + more <= world.guaranteed(team)
+            || *team != job.workload.team
+                && (after[team] + more <= before[team] || victims.iter().all(is_below))
     })
 }
 
@@ -236,7 +249,7 @@ pub fn exchanges(world: &World, job: &Job) -> Option<Vec<Vec<WorkloadId>>> {
 fn preemption_sets_where(
     world: &World,
     job: &Job,
-    holds: impl Fn([&Usage; 2]) -> bool,
+    holds: impl Fn(&[&Job], [&Usage; 2]) -> bool,
 ) -> Option<Vec<Vec<WorkloadId>>> {
     let mut candidates = world.running();
     candidates.retain(|other| {
@@ -254,7 +267,7 @@ fn preemption_sets_where(
         }
         let path = world.path(&job.workload.team);
         let limited = path.iter().any(|t| world.limit(t).is_some_and(|l| usage[t] + job.total() > l));
-        holds([&before, &usage]) && !limited && world.fits_after(job, set)
+        holds(set, [&before, &usage]) && !limited && world.fits_after(job, set)
     };
     Some(subsets(&candidates).filter(starts).map(ids).collect())
 }
@@ -356,6 +369,7 @@ impl PlanJudge<'_> {
         let more = self.not_yet_charged(preemptor);
         let mut before = self.usage.clone();
         charge(world, &mut before, preemptor, more - preemptor.total());
+        let usage = self.usage.clone();
         self.evict_siblings(preemptor, &siblings)?;
         let mut without = self.usage.clone();
         for victim in &others {
@@ -366,6 +380,8 @@ impl PlanJudge<'_> {
             false => Against::Borrower,
         };
         let below_guarantee = self.evict_others(preemptor, &others, against)?;
+        let is_exchange =
+            below_guarantee == 0 && are_exchanged(world, preemptor, &victims, [&usage, &self.usage], more);
         self.evicted.extend(ids(victims));
         let mut after = self.usage.clone();
         charge(world, &mut after, preemptor, more);
@@ -373,7 +389,7 @@ impl PlanJudge<'_> {
         let within_guarantee = guarantees_hold(world, &self.usage, preemptor, more);
         let is_fairer = below_guarantee == 0 && fair_shares(world, &after) < fair_shares(world, &before);
         prop_assert!(
-            within_guarantee || others.is_empty() || is_fairer,
+            within_guarantee || others.is_empty() || is_fairer || is_exchange,
             "{} borrows, and its evictions make shares no fairer: {before:?}, {after:?}\n{}",
             preemptor.workload.id,
             world.log.join("\n")

@@ -6,10 +6,10 @@ use crate::placement::{self, Capacity, Placement, Request};
 use crate::preemption::candidate::Candidate;
 use crate::preemption::search::{Basis, Search, Step, request_of};
 use crate::state::freed::Freed;
-use crate::state::quotas::Hypothetical;
+use crate::state::quotas::{Exchange, Hypothetical};
 use crate::state::rules::{free_pods, lending_allows, occupy};
 use crate::state::workload::WorkloadInfo;
-use crate::types::ids::NodeId;
+use crate::types::ids::{NodeId, TeamId};
 use crate::types::vector::Vector;
 
 /// The pods that a set takes of one candidate.
@@ -217,20 +217,49 @@ impl Search<'_> {
     /// The capacity that becomes free on nodes; `None` if quota does not admit the preemptor even then.
     fn freed_by(&self, classified: &Classified) -> Option<Freed> {
         let (quotas, preemptor) = (&self.cluster.quotas, &self.preemptor);
-        let mut freed = self.assumptions.freed.clone();
-        for part in classified.taken.iter().chain(&classified.moving) {
-            free_pods(&mut freed, self.candidates[part.candidate].info, &part.nodes);
-        }
         let (pool, team, total, hypothetical) =
             (preemptor.pool, preemptor.team, preemptor.total, &classified.hypothetical);
-        let allowed = match self.basis {
+        let lent = |freed: &Freed| lending_allows(self.cluster, team, pool, total, freed, hypothetical);
+        let freed = match self.basis {
             Basis::WithinGuarantee => {
                 let changes = (&self.assumptions.hypothetical, hypothetical);
-                quotas.within_guarantee_by_exchange(pool, team, total, changes)
+                match quotas.within_guarantee_by_exchange(pool, team, total, changes) {
+                    Exchange::Lacking => None,
+                    Exchange::Full => Some(self.freed_by_all(classified)),
+                    // What the level uses more than before it borrows, as any start on free capacity does.
+                    Exchange::Beyond(level) => {
+                        let may_borrow = preemptor.preemptible || quotas.holds_fixed(pool, team, total);
+                        may_borrow.then(|| self.freed_below(classified, level)).filter(lent)
+                    }
+                }
             }
-            Basis::Borrowing => lending_allows(self.cluster, team, pool, total, &freed, hypothetical),
+            Basis::Borrowing => Some(self.freed_by_all(classified)).filter(lent),
         };
-        (allowed && quotas.over_limit(pool, team, total, hypothetical, true).is_none()).then_some(freed)
+        freed.filter(|_| quotas.over_limit(pool, team, total, hypothetical, true).is_none())
+    }
+
+    /// The capacity on nodes that becomes free by a set.
+    fn freed_by_all(&self, classified: &Classified) -> Freed {
+        self.freed_by_parts(classified.taken.iter().chain(&classified.moving))
+    }
+
+    /// The part of it that teams at or below a level leave which keep their guarantees. What a level borrows besides must be free
+    /// without the victims: for a borrower no other team would lose it, and none would fall below its guarantee.
+    fn freed_below(&self, classified: &Classified, level: TeamId) -> Freed {
+        let quotas = &self.cluster.quotas;
+        let team = |part: &&Part| self.candidates[part.candidate].info.team;
+        // Those that leave their team below its guarantee are taken last.
+        let keeping = classified.taken.len().saturating_sub(classified.below_guarantee);
+        let taken = classified.taken.iter().take(keeping);
+        self.freed_by_parts(taken.filter(|part| quotas.team(team(part)).path.contains(&level)))
+    }
+
+    fn freed_by_parts<'p>(&self, parts: impl Iterator<Item = &'p Part>) -> Freed {
+        let mut freed = self.assumptions.freed.clone();
+        for part in parts {
+            free_pods(&mut freed, self.candidates[part.candidate].info, &part.nodes);
+        }
+        freed
     }
 
     /// Whether a waiting workload within guarantee would evict the preemptor in turn.

@@ -9,6 +9,17 @@ use crate::types::ids::{PoolId, TeamId};
 use crate::types::vector::{Resources, Vector};
 use crate::types::{Name, Queue};
 
+/// How guarantees hold a workload once its victims are gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exchange {
+    /// The guarantee of its own team does not.
+    Lacking,
+    /// That of its team does, and each level above stays within its guarantee or uses no more than before.
+    Full,
+    /// That of its team does, and this level above, the lowest such, would use more than its guarantee and more than before.
+    Beyond(TeamId),
+}
+
 impl QuotaTree {
     /// The first team on the path with a limit that does not allow `amount` more, and the resource. The
     /// present usage and the usage once evictions end must both stay within the limit (law 1).
@@ -87,7 +98,7 @@ impl QuotaTree {
         amount: &Vector,
         hypothetical: &Hypothetical,
     ) -> bool {
-        self.within_guarantee_by_exchange(pool, team, amount, (hypothetical, hypothetical))
+        self.within_guarantee_by_exchange(pool, team, amount, (hypothetical, hypothetical)) == Exchange::Full
     }
 
     /// Whether a workload is within guarantee once victims are gone: `before` are the hypothetical changes without their end,
@@ -100,20 +111,22 @@ impl QuotaTree {
         team: TeamId,
         amount: &Vector,
         (before, after): (&Hypothetical, &Hypothetical),
-    ) -> bool {
-        let own = &self.quota_usages[pool][team];
-        own.covers_any(amount)
-            && !self.is_spent(team)
-            && self.teams[team].path.iter().all(|at| {
-                let quota_usage = &self.quota_usages[pool][*at];
-                quota_usage.governed().all(|(index, guaranteed)| {
-                    let more = amount.get(index);
-                    let change = after.change(*at, index).saturating_sub(before.change(*at, index));
-                    more == 0
-                        || counted(quota_usage, *at, index, after).saturating_add(more) <= guaranteed
-                        || *at != team && change.saturating_add(more) <= 0
-                })
+    ) -> Exchange {
+        let holds = |at: TeamId| {
+            let quota_usage = &self.quota_usages[pool][at];
+            quota_usage.governed().all(|(index, guaranteed)| {
+                let more = amount.get(index);
+                let change = after.change(at, index).saturating_sub(before.change(at, index));
+                more == 0
+                    || counted(quota_usage, at, index, after).saturating_add(more) <= guaranteed
+                    || at != team && change.saturating_add(more) <= 0
             })
+        };
+        if !self.quota_usages[pool][team].covers_any(amount) || self.is_spent(team) || !holds(team) {
+            return Exchange::Lacking;
+        }
+        let beyond = self.teams[team].path.iter().find(|at| !holds(**at));
+        beyond.map_or(Exchange::Full, |at| Exchange::Beyond(*at))
     }
 
     /// Whether `amount` could be within guarantee if no other work ran.

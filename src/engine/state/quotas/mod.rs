@@ -13,5 +13,6 @@ mod tree;
 mod usage;
 
 pub use crate::state::quotas::budgets::{BudgetFigures, Cost, Funding, hours};
+pub use crate::state::quotas::guarantees::Exchange;
 pub use crate::state::quotas::hypothetical::{Account, Hypothetical, Protection};
 pub use crate::state::quotas::tree::{QuotaTree, Share};
