@@ -43,6 +43,7 @@ mod room;
 mod run_lengths;
 mod shrunk;
 mod sizes;
+mod standing;
 mod take_over;
 mod time;
 mod unadmitted;

@@ -187,11 +187,21 @@ fn preempt_in_a_pool(
         if options.withheld.contains_key(&pool) && reserve::team_has_reserved_capacity(scheduler, attempt) {
             continue;
         }
-        let left = reserve::leave_guarantee_to_owner(scheduler, &waiting, pool, now);
-        if let Err(verdict) = left.and_then(|()| reserve::leave_quota(scheduler, &waiting, pool, now)) {
+        let left = |scheduler: &mut Scheduler, waiting: &WaitingWorkload| {
+            reserve::leave_guarantee_to_owner(scheduler, waiting, pool, now)?;
+            reserve::leave_quota(scheduler, waiting, pool, now)
+        };
+        let mut owner = None;
+        if let Err(verdict) = left(scheduler, &waiting) {
+            // Without its victims it may be within guarantee, and then less is kept from it.
+            owner = waiting.as_owner(&scheduler.state, pool);
+            owner = owner.filter(|owner| left(scheduler, owner).is_ok());
             options.withheld.insert(pool, verdict);
-            continue;
+            if owner.is_none() {
+                continue;
+            }
         }
+        let attempt = Attempt { waiting: owner.as_ref().unwrap_or(&waiting), ..attempt };
         if preempt(scheduler, attempt, plan) {
             return true;
         }

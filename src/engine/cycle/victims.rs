@@ -3,7 +3,9 @@
 use crate::cycle::reserve;
 use crate::placement::waiting::{Attempt, may_borrow};
 use crate::placement::{self, Capacity};
-use crate::preemption::{self, Conditions, Masked, Nominated, Preemptor, SearchInput, SearchResult, Victims};
+use crate::preemption::{
+    self, Conditions, Cost, Masked, Nominated, Preemptor, SearchInput, SearchResult, Victims,
+};
 use crate::scheduler::Scheduler;
 use crate::scheduler::nominations::{BorrowingPreemptions, Nomination};
 use crate::state::freed::Freed;
@@ -12,13 +14,31 @@ use crate::state::quotas::Hypothetical;
 /// The most preemptions by one borrowing workload without an external change.
 const MAX_BORROWING_PREEMPTIONS: u32 = 4;
 
-/// Searches victims beside the reserved capacity: first in the places of workloads that hold some of it, and where every such set
-/// would break a reservation, beside all of it.
+/// Searches victims beside the reserved capacity. Where its victims bring a workload within guarantee, reservations bind it as such
+/// (law 7), so such sets are searched beside fewer of them.
 pub fn beside_reserved(
     scheduler: &mut Scheduler,
     attempt: Attempt<'_>,
     masked: &[Masked],
 ) -> Option<Victims> {
+    let as_it_is = beside(scheduler, attempt, masked);
+    let as_owner = attempt.waiting.as_owner(&scheduler.state, attempt.pool).and_then(|waiting| {
+        let masks = reserve::masks_for(scheduler, &waiting, attempt.pool);
+        let attempt = Attempt { waiting: &waiting, ..attempt };
+        // Where it lacks nothing but the standing, victims would start again at once: it waits as the borrower that it is.
+        let needs_victims = masks.len() < masked.len()
+            && reserve::with_masked(scheduler, &masks, |scheduler| {
+                matches!(capacity_on_its_way(scheduler, attempt), OnItsWay::TooLittle)
+            });
+        needs_victims.then(|| beside(scheduler, attempt, &masks)).flatten()
+    });
+    let least = as_it_is.into_iter().chain(as_owner).min_by(|left, right| left.0.cmp(&right.0));
+    least.map(|(_, victims)| victims)
+}
+
+/// Searches victims beside the reserved capacity: first in the places of workloads that hold some of it, and where every such set
+/// would break a reservation, beside all of it.
+fn beside(scheduler: &mut Scheduler, attempt: Attempt<'_>, masked: &[Masked]) -> Option<(Cost, Victims)> {
     let Attempt { waiting, pool, .. } = attempt;
     let in_their_place = reserve::masks_beside_victims(scheduler, waiting, pool).and_then(|less| {
         let kept = reserve::Kept::of(scheduler, waiting, pool);
@@ -69,7 +89,7 @@ fn search(
     attempt: Attempt<'_>,
     masked: &[Masked],
     kept: Option<&reserve::Kept>,
-) -> Option<Victims> {
+) -> Option<(Cost, Victims)> {
     let Attempt { waiting, pool, nodes, now } = attempt;
     let state = &scheduler.state;
     let nominations = &scheduler.nominations;
@@ -77,7 +97,8 @@ fn search(
     let before = nominations.borrowing_preemptions(&waiting.id, scheduler.cursor.external_changes);
     let none = BorrowingPreemptions::default();
     let before = before.unwrap_or(&none);
-    let taken = (before.count < MAX_BORROWING_PREEMPTIONS).then_some(&before.victims);
+    let may_borrow = before.count < MAX_BORROWING_PREEMPTIONS && !waiting.as_owner;
+    let taken = may_borrow.then_some(&before.victims);
     let preemptor = Preemptor::of(waiting, pool, nodes, taken);
     let reclaimable = &scheduler.queue.reclaimable;
     debug_assert!(reclaimable.is_current(state, pool), "the order of teams in a pool is kept up to date");
@@ -93,7 +114,7 @@ fn search(
         kept.is_none_or(|kept| kept.stay_whole_after(scheduler, waiting, victims, masked))
     };
     let conditions = Conditions { barred: &|id| scheduler.pauses(id), permits: &permits };
-    let SearchResult { victims, retry_at, skipped, tried, bounded, .. } =
+    let SearchResult { found, retry_at, skipped, tried, bounded } =
         preemption::search(scene, preemptor, conditions, now);
     let cursor = &mut scheduler.cursor;
     cursor.awaits_start |= skipped;
@@ -102,5 +123,5 @@ fn search(
     // A bounded search takes milliseconds on a large cluster, as long as a cycle may.
     cursor.search_budget = if bounded { 0 } else { cursor.search_budget.saturating_sub(tried) };
     cursor.effort.bounded += u64::from(bounded);
-    victims
+    found
 }

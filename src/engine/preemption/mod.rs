@@ -37,5 +37,6 @@ mod select;
 mod sets;
 mod single_node;
 
+pub use cost::Cost;
 pub use preemptor::{Masked, Nominated, Preemptor, SearchInput, SearchResult, Take, Victims};
 pub use select::{Conditions, search};

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::placement::Placement;
 use crate::placement::waiting::WaitingWorkload;
 use crate::prediction::run_times::RunTimes;
+use crate::preemption::cost::Cost;
 use crate::queue::pending::Pending;
 use crate::queue::reclaimable::Reclaimable;
 use crate::state::cluster::ClusterState;
@@ -123,8 +124,8 @@ pub struct Masked {
 /// The result of a search.
 #[derive(Debug, Default)]
 pub struct SearchResult {
-    /// The set of least cost, if any set lets the preemptor start.
-    pub victims: Option<Victims>,
+    /// The set of least cost, if any set lets the preemptor start, with its cost.
+    pub found: Option<(Cost, Victims)>,
     /// The earliest time at which a workload that is excluded now has run for its minimum run time.
     pub retry_at: Option<Time>,
     /// Whether a workload was excluded because its start or resize is not confirmed yet.

@@ -80,7 +80,7 @@ pub fn search(
             best = Some((cost, victims));
         }
     }
-    result.victims = best.map(|(_, victims)| victims);
+    result.found = best;
     result
 }
 

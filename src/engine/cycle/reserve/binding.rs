@@ -63,11 +63,18 @@ pub fn is_before(
     let within = |team: TeamId, total: &Vector| state.quotas.own_guarantee_holds(pool, team, total);
     let owner = state.get(&reservation.owner);
     let owner_is_within = owner.is_some_and(|owner| within(owner.team, &owner.least_total()));
-    if !waiting.unfunded && within(waiting.team, &waiting.total) && !owner_is_within {
+    if is_within_guarantee(scheduler, waiting, pool) && !owner_is_within {
         return true;
     }
     let own = own_reservation(scheduler, waiting, pool).filter(|own| own.keeps_quota());
     own.is_some_and(|own| is_older(scheduler, own, reservation))
+}
+
+/// Whether reservations bind a waiting workload as one within guarantee. Guarantees above its own team's may be met by evicting
+/// borrowers.
+fn is_within_guarantee(scheduler: &Scheduler, waiting: &WaitingWorkload, pool: PoolId) -> bool {
+    let holds = || scheduler.state.quotas.own_guarantee_holds(pool, waiting.team, &waiting.total);
+    !waiting.unfunded && (waiting.as_owner || holds())
 }
 
 /// The reservation that a waiting workload owns in a pool.
@@ -96,9 +103,7 @@ pub fn binding<'a>(
     pool: PoolId,
 ) -> impl Iterator<Item = (&'a Reservation, &'a Slot)> {
     let state = &scheduler.state;
-    // Guarantees above its own team's may be met by evicting borrowers.
-    let within_guarantee =
-        !waiting.unfunded && state.quotas.own_guarantee_holds(pool, waiting.team, &waiting.total);
+    let within_guarantee = is_within_guarantee(scheduler, waiting, pool);
     let owner_within_guarantee = move |reservation: &Reservation| {
         let owner = state.get(&reservation.owner);
         owner.is_some_and(|owner| state.quotas.own_guarantee_holds(pool, owner.team, &owner.least_total()))
