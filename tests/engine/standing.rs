@@ -1,4 +1,5 @@
-//! Laws 4 and 7 for a preemptor that is within guarantee only without its victims.
+//! Laws 4, 7 and 14 for a preemptor that is within guarantee only without its victims, and for one that a reservation of its own
+//! team keeps waiting.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -63,4 +64,24 @@ fn law_4_no_sibling_is_evicted_where_only_a_borrowers_reservation_is_in_the_way(
     let n = job(&mut world, ("c", 30), 10, 3, None);
     assert_eq!(world.reason(&n).1, Reason::Reserved);
     assert!(runs(&world, &sibling) && world.evicted_for.is_empty());
+}
+
+#[test]
+fn law_14_a_preemptor_that_a_siblings_reservation_keeps_waiting_names_it() {
+    let mut world = cluster(4, vec![team("a", None, 3, None), team("c", None, 0, None)]);
+    let x = job(&mut world, ("c", 0), 0, 2, None);
+    let big = job(&mut world, ("a", 1), 5, 4, None);
+    world.now = Time(700_000);
+    world.settle_now();
+    assert_eq!(world.engine.reservations().len(), 1, "of big");
+    let z = job(&mut world, ("a", 1_800), 0, 3, None);
+    let verdict = world.engine.verdict(&z).expect("a verdict");
+    assert_eq!(verdict.reason, Reason::Reserved, "{}", verdict.message);
+    let name = &world.items[&big].workload.name;
+    assert!(verdict.message.contains(&**name), "{}", verdict.message);
+    assert!(runs(&world, &x));
+    // Without it z has its victim.
+    world.delete(&big);
+    world.settle_now();
+    assert!(runs(&world, &z) && !runs(&world, &x));
 }

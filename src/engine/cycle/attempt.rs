@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::cycle::admit::admit;
 use crate::cycle::preempt::preempt;
 use crate::cycle::refusal;
-use crate::cycle::{blocked, elastic_start, reserve, smaller_size};
+use crate::cycle::{blocked, elastic_start, reserve, smaller_size, victims};
 use crate::placement;
 use crate::placement::waiting::{Attempt, WaitingWorkload, find_pool, fits_now, pool_names};
 use crate::queue::WaitQueue;
@@ -224,7 +224,15 @@ fn refuse(
         let known = unfunded.remove(pool).or_else(|| withheld.remove(pool));
         known.unwrap_or_else(|| refusal::in_pool(state, &waiting, *pool, nodes))
     };
-    let verdicts: Vec<Verdict> = pools.iter().map(verdict).collect();
+    let mut verdicts: Vec<Verdict> = pools.iter().map(verdict).collect();
+    for (verdict, (pool, nodes)) in verdicts.iter_mut().zip(&pools) {
+        let lacks_room = matches!(verdict.reason, Reason::NoRoom | Reason::Fragmented);
+        if lacks_room && !scheduler.retries.refused.contains(&waiting.id) {
+            let waiting = waiting.in_pool(&scheduler.state, *pool);
+            let attempt = Attempt { waiting: &waiting, pool: *pool, nodes, now };
+            *verdict = victims::kept_back(scheduler, attempt).unwrap_or_else(|| verdict.clone());
+        }
+    }
     // Nothing is reserved for a start that the API server refuses: others of its team would wait for it in vain.
     if scheduler.retries.refused.contains(&waiting.id) {
         reserve::release(scheduler, &waiting.id);

@@ -1,8 +1,10 @@
 //! What a waiting workload can start on besides free capacity: what ending pods leave, and the places of victims.
 
-use crate::cycle::reserve;
+use crate::cycle::{blocked, reserve};
+use crate::explain;
 use crate::placement::waiting::{Attempt, may_borrow};
 use crate::placement::{self, Capacity};
+use crate::prediction::timeline::Slot;
 use crate::preemption::{
     self, Conditions, Cost, Masked, Nominated, Preemptor, SearchInput, SearchResult, Victims,
 };
@@ -10,6 +12,7 @@ use crate::scheduler::Scheduler;
 use crate::scheduler::nominations::{BorrowingPreemptions, Nomination};
 use crate::state::freed::Freed;
 use crate::state::quotas::Hypothetical;
+use crate::types::Verdict;
 
 /// The most preemptions by one borrowing workload without an external change.
 const MAX_BORROWING_PREEMPTIONS: u32 = 4;
@@ -53,6 +56,21 @@ fn beside(scheduler: &mut Scheduler, attempt: Attempt<'_>, masked: &[Masked]) ->
     })
 }
 
+/// The verdict on a workload for which victims would make room if no reservation bound it: it names the reservation. What people
+/// are told decides nothing, so the search is not charged; a cycle has few refusals, and ends after one that leaves sets out.
+pub fn kept_back(scheduler: &Scheduler, attempt: Attempt<'_>) -> Option<Verdict> {
+    let Attempt { waiting, pool, .. } = attempt;
+    reserve::binding(scheduler, waiting, pool).next()?;
+    let reclaimable = &scheduler.queue.reclaimable;
+    if blocked::missing_for_preemption(&scheduler.state, reclaimable, waiting, pool).is_some() {
+        return None;
+    }
+    let (_, Victims { placement, .. }) = look(scheduler, attempt, &[], None).found?;
+    let there = |slot: &Slot| slot.placement.keys().any(|node| placement.contains_key(node));
+    let (reservation, slot) = reserve::binding(scheduler, waiting, pool).find(|(_, slot)| there(slot))?;
+    Some(explain::reserved(&scheduler.state, reservation, slot))
+}
+
 /// Whether the capacity that ending pods leave is enough for a workload.
 pub enum OnItsWay {
     /// It is, and the workload is within guarantee: this placement is nominated to it.
@@ -90,6 +108,24 @@ fn search(
     masked: &[Masked],
     kept: Option<&reserve::Kept>,
 ) -> Option<(Cost, Victims)> {
+    let SearchResult { found, retry_at, skipped, tried, bounded } = look(scheduler, attempt, masked, kept);
+    let cursor = &mut scheduler.cursor;
+    cursor.awaits_start |= skipped;
+    cursor.wake = [cursor.wake, retry_at].into_iter().flatten().min();
+    cursor.effort.searches += 1;
+    // A bounded search takes milliseconds on a large cluster, as long as a cycle may.
+    cursor.search_budget = if bounded { 0 } else { cursor.search_budget.saturating_sub(tried) };
+    cursor.effort.bounded += u64::from(bounded);
+    found
+}
+
+/// The result of that search, which changes nothing.
+fn look(
+    scheduler: &Scheduler,
+    attempt: Attempt<'_>,
+    masked: &[Masked],
+    kept: Option<&reserve::Kept>,
+) -> SearchResult {
     let Attempt { waiting, pool, nodes, now } = attempt;
     let state = &scheduler.state;
     let nominations = &scheduler.nominations;
@@ -114,14 +150,5 @@ fn search(
         kept.is_none_or(|kept| kept.stay_whole_after(scheduler, waiting, victims, masked))
     };
     let conditions = Conditions { barred: &|id| scheduler.pauses(id), permits: &permits };
-    let SearchResult { found, retry_at, skipped, tried, bounded } =
-        preemption::search(scene, preemptor, conditions, now);
-    let cursor = &mut scheduler.cursor;
-    cursor.awaits_start |= skipped;
-    cursor.wake = [cursor.wake, retry_at].into_iter().flatten().min();
-    cursor.effort.searches += 1;
-    // A bounded search takes milliseconds on a large cluster, as long as a cycle may.
-    cursor.search_budget = if bounded { 0 } else { cursor.search_budget.saturating_sub(tried) };
-    cursor.effort.bounded += u64::from(bounded);
-    found
+    preemption::search(scene, preemptor, conditions, now)
 }

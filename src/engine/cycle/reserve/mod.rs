@@ -43,7 +43,7 @@ pub mod siblings;
 pub mod whole;
 
 pub use admissible::{admissible, note_taken, settle, sparing_all};
-pub use binding::is_deferred;
+pub use binding::{binding, is_deferred};
 pub use instead::{Kept, masks_beside_victims};
 pub use mask::{masks_for, with_masked};
 pub use owners::{
