@@ -26,7 +26,7 @@ fn job(
 
 #[test]
 fn law_7_a_borrowers_reservation_costs_no_victim_of_a_preemptor_within_guarantee() {
-    for reserved in [true, false] {
+    for (reserved, queue) in [(true, "train"), (true, "fixed"), (false, "train")] {
         let mut world = cluster(4, vec![team("a", None, 3, None), team("c", None, 0, None)]);
         let [first, second] = [0, 0].map(|at| job(&mut world, ("c", at), 0, 1, None));
         let t = job(&mut world, ("a", 0), 0, 2, Some(200));
@@ -34,9 +34,12 @@ fn law_7_a_borrowers_reservation_costs_no_victim_of_a_preemptor_within_guarantee
             job(&mut world, ("c", 1), 0, 1, None);
             assert_eq!(world.engine.reservations().len(), 1, "on the end of t");
         }
-        let n = job(&mut world, ("a", 30), 10, 3, None);
-        assert_eq!(world.evicted_for.get(&n), Some(&BTreeSet::from([t, second])), "reserved: {reserved}");
-        assert!(runs(&world, &n) && runs(&world, &first), "reserved: {reserved}");
+        world.now = Time(30_000);
+        let n = world.submit(&"a".into(), queue, 10, 1, 3);
+        world.settle_now();
+        let case = format!("{queue}, reserved: {reserved}");
+        assert_eq!(world.evicted_for.get(&n), Some(&BTreeSet::from([t, second])), "{case}");
+        assert!(runs(&world, &n) && runs(&world, &first), "{case}");
     }
 }
 
