@@ -382,6 +382,49 @@ impl World {
         panic!("decisions never end:\n{}", self.log.join("\n"));
     }
 
+    /// Carries out every decision at the present time, while evicted pods go on ending.
+    pub fn decide(&mut self) -> Vec<Action> {
+        let mut decided = Vec::new();
+        loop {
+            let actions = self.plan();
+            if actions.is_empty() && !self.engine.has_more() {
+                return decided;
+            }
+            decided.extend(actions);
+            assert!(decided.len() < 200, "decisions never end:\n{}", self.log.join("\n"));
+            while !self.in_flight.is_empty() {
+                self.deliver(0, true);
+            }
+        }
+    }
+
+    /// Lets a workload of one pod run on a node; [`World::rebuild`] tells the engine.
+    pub fn run_on(&mut self, node: &str, team: &str, priority: i32, gpus: i64) -> WorkloadId {
+        let id = self.submit(&team.into(), "train", priority, 1, gpus);
+        let admission = Admission {
+            pool: "default".into(),
+            nodes: BTreeMap::from([(node.into(), 1)]),
+            pods: 1,
+            borrowed: true,
+            share: None,
+            unfunded: false,
+            spared: false,
+            at: self.now,
+        };
+        if let Some(job) = self.items.get_mut(&id) {
+            job.phase = Phase::Running(admission);
+        }
+        id
+    }
+
+    /// The nodes on which a workload runs; none unless it runs.
+    pub fn nodes_of(&self, id: &WorkloadId) -> Vec<&str> {
+        match &self.items[id].phase {
+            Phase::Running(admission) => admission.nodes.keys().map(|name| &**name).collect(),
+            _ => Vec::new(),
+        }
+    }
+
     /// Carries out every decision at the present time. Panics when decisions never end.
     pub fn settle_now(&mut self) {
         for _ in 0..200 {

@@ -30,6 +30,7 @@ pub mod replace;
 pub mod requeue;
 pub mod reserve;
 pub mod smaller_size;
+pub mod take_free;
 pub mod take_over;
 pub mod unreachable;
 pub mod victims;

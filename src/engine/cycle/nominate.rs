@@ -20,16 +20,29 @@ use crate::types::ids::{NodeId, PoolId};
 use crate::types::vector::Vector;
 use crate::types::{Plan, Time, WorkloadId};
 
+/// The victims of a plan.
+#[derive(Default)]
+pub struct PlanVictims {
+    /// Those that it adds.
+    pub new: Vec<Victim>,
+    /// Those that end already, for a plan that it replaces.
+    pub earlier: Vec<Victim>,
+}
+
 /// Nominates the capacity of a placement to a workload until it is free.
 pub fn nominate_for(
     scheduler: &mut Scheduler,
     waiting: &WaitingWorkload,
     pool: PoolId,
     placement: Placement,
-    victims: Vec<Victim>,
+    victims: PlanVictims,
     within_guarantee: bool,
 ) {
-    let names: Vec<WorkloadId> = victims.iter().map(|victim| victim.take.id().clone()).collect();
+    let PlanVictims { new, earlier } = victims;
+    // What ends elsewhere for a plan before is nothing that the workload waits for.
+    let there = earlier.iter().filter(|victim| runs_on(&scheduler.state, victim.take.id(), &placement));
+    let names: Vec<WorkloadId> = there.chain(&new).map(|victim| victim.take.id().clone()).collect();
+    let victims = [earlier, new].concat();
     let message = explain::waiting(&scheduler.state, &placement, &names);
     let nomination = Nomination::new(&scheduler.state, waiting, pool, placement, victims, message);
     let nomination = Nomination { within_guarantee, ..nomination };
@@ -114,10 +127,9 @@ fn progress_one(
     plan: &mut Plan,
 ) -> Option<Nomination> {
     let pool = nomination.pool;
-    let waiting = WaitingWorkload::of(&scheduler.state, &nomination.id);
+    let waiting = waiting_for(&scheduler.state, &nomination);
     nomination.nominate(&mut scheduler.state, -1);
-    let waiting = waiting?.with_pods(nomination.pods);
-    let waiting = waiting.in_pool(&scheduler.state, pool);
+    let waiting = waiting?;
     let remaining: Vec<&Victim> =
         nomination.victims.iter().filter(|victim| victim.still_runs(&scheduler.state)).collect();
     let freed = freed_by(&scheduler.state, &remaining);
@@ -166,6 +178,28 @@ fn progress_one(
     }
     end(scheduler, &nomination);
     None
+}
+
+/// Whether a preemptor, of which nothing is charged now, still fits with its victims once a workload has started.
+pub fn goes_on_beside(
+    state: &ClusterState,
+    nomination: &Nomination,
+    other: &WaitingWorkload,
+    start: &Placement,
+) -> bool {
+    let Some(waiting) = waiting_for(state, nomination) else { return false };
+    let remaining: Vec<&Victim> =
+        nomination.victims.iter().filter(|victim| victim.still_runs(state)).collect();
+    let mut freed = freed_by(state, &remaining);
+    rules::occupy(&mut freed, &other.need, &other.profile, start);
+    let nodes = placement::eligible(state, &waiting.request(nomination.pool));
+    Capacity::Settled(&freed).place(state, &waiting, nomination.pool, &nodes).is_some()
+}
+
+/// The workload of a nomination as it waits in its pool, with the pods of the nomination.
+fn waiting_for(state: &ClusterState, nomination: &Nomination) -> Option<WaitingWorkload> {
+    let waiting = WaitingWorkload::of(state, &nomination.id)?.with_pods(nomination.pods);
+    Some(waiting.in_pool(state, nomination.pool).into_owned())
 }
 
 /// Whether a preemptor that starts while its victims still end leaves older nominations what is free on these nodes and what comes
@@ -233,11 +267,14 @@ fn is_permitted(
 
 /// The sentence of a nomination that has got other nodes: it names the victims that hold capacity on these.
 fn message_for(state: &ClusterState, nomination: &Nomination) -> String {
-    let there =
-        |info: &WorkloadInfo| info.usage.nodes.keys().any(|node| nomination.placement.contains_key(node));
     let ids = nomination.victims.iter().map(|victim| victim.take.id());
-    let ids = ids.filter(|id| state.get(id).is_some_and(there)).cloned();
+    let ids = ids.filter(|id| runs_on(state, id, &nomination.placement)).cloned();
     explain::waiting(state, &nomination.placement, &ids.collect::<Vec<_>>())
+}
+
+/// Whether pods of a workload are on one of these nodes.
+fn runs_on(state: &ClusterState, id: &WorkloadId, placement: &Placement) -> bool {
+    state.get(id).is_some_and(|info| info.usage.nodes.keys().any(|node| placement.contains_key(node)))
 }
 
 /// The nominated placement, if the workload can start there at once, or else another on the same nodes.

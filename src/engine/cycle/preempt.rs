@@ -1,8 +1,8 @@
 //! Frees capacity for a waiting workload: capacity that ending pods leave is nominated, else victims are searched.
 
-use crate::cycle::nominate::nominate_for;
+use crate::cycle::nominate::{PlanVictims, nominate_for};
 use crate::cycle::victims::{self, OnItsWay};
-use crate::cycle::{blocked, evict, reserve, take_over, wake};
+use crate::cycle::{blocked, evict, reserve, take_free, take_over, wake};
 use crate::explain;
 use crate::placement::waiting::Attempt;
 use crate::preemption::{Take, Victims};
@@ -15,12 +15,15 @@ use crate::types::Plan;
 pub fn preempt(scheduler: &mut Scheduler, attempt: Attempt<'_>, plan: &mut Plan) -> bool {
     let Attempt { waiting, pool, .. } = attempt;
     let masked = reserve::masks_for(scheduler, waiting, pool);
+    if take_free::run(scheduler, attempt, &masked, plan) {
+        return true;
+    }
     let nominated =
         reserve::with_masked(scheduler, &masked, |scheduler| {
             match victims::capacity_on_its_way(scheduler, attempt) {
                 OnItsWay::Nominate(placement) => {
                     reserve::note_taken(scheduler, waiting, pool, &placement);
-                    nominate_for(scheduler, waiting, pool, placement, Vec::new(), true);
+                    nominate_for(scheduler, waiting, pool, placement, PlanVictims::default(), true);
                     Some(true)
                 }
                 OnItsWay::LeaveToOrder => Some(false),
@@ -46,7 +49,7 @@ fn carry_out(
     scheduler: &mut Scheduler,
     attempt: Attempt<'_>,
     victims: Victims,
-    mut ending: Vec<Victim>,
+    ending: Vec<Victim>,
     plan: &mut Plan,
 ) {
     let Attempt { waiting, pool, now, .. } = attempt;
@@ -57,15 +60,15 @@ fn carry_out(
         let evicted = takes.iter().filter_map(evicted);
         scheduler.nominations.note_borrowing_preemption(&waiting.id, external_changes, evicted);
     }
-    let first = plan.actions.len();
+    let (first, mut victims) = (plan.actions.len(), PlanVictims { new: Vec::new(), earlier: ending });
     for take in takes {
-        ending.extend(evict::carry_out(scheduler, take, waiting, within_guarantee, now, plan));
+        victims.new.extend(evict::carry_out(scheduler, take, waiting, within_guarantee, now, plan));
     }
     if let Some(broken) = scheduler.nominations.broken.remove(&waiting.id) {
         let why = explain::broken_plan(&scheduler.state, &broken);
         plan.actions.iter_mut().skip(first).for_each(|action| action.add_to_message(&why));
     }
     reserve::note_taken(scheduler, waiting, pool, &placement);
-    nominate_for(scheduler, waiting, pool, placement, ending, within_guarantee);
+    nominate_for(scheduler, waiting, pool, placement, victims, within_guarantee);
     wake::after_eviction(scheduler, pool);
 }

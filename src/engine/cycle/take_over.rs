@@ -1,7 +1,7 @@
 //! A workload within guarantee takes over capacity that is being cleared for a borrowing preemptor, where it would otherwise
 //! wait or evict more (law 8). Within a team the order decides (law 9).
 
-use crate::cycle::nominate::{freed_by, nominate_for};
+use crate::cycle::nominate::{PlanVictims, freed_by, nominate_for};
 use crate::cycle::victims::{self, OnItsWay};
 use crate::cycle::{requeue, reserve};
 use crate::placement::waiting::{Attempt, WaitingWorkload};
@@ -30,7 +30,8 @@ pub fn run(scheduler: &mut Scheduler, attempt: Attempt<'_>) -> bool {
     nomination.nominate(&mut scheduler.state, -1);
     queue_again(scheduler, &nomination, waiting);
     reserve::note_taken(scheduler, waiting, pool, &placement);
-    nominate_for(scheduler, waiting, pool, placement, nomination.victims, true);
+    let victims = PlanVictims { new: Vec::new(), earlier: nomination.victims };
+    nominate_for(scheduler, waiting, pool, placement, victims, true);
     true
 }
 
@@ -69,7 +70,7 @@ pub fn with_victims(
 }
 
 /// A nomination that is set aside, with its place.
-type Aside = (u64, Nomination);
+pub type Aside = (u64, Nomination);
 
 /// Puts the nominations back beside which the same victims let the workload start, the oldest first; returns the others, and
 /// where the workload starts then. The first attempt is made with all that lie on other nodes.
@@ -120,7 +121,7 @@ fn spare(
 }
 
 /// Takes out the nomination at a place, with what it charges.
-fn set_aside(scheduler: &mut Scheduler, place: u64) -> Option<Aside> {
+pub fn set_aside(scheduler: &mut Scheduler, place: u64) -> Option<Aside> {
     let nomination = scheduler.nominations.take(place)?;
     nomination.nominate(&mut scheduler.state, -1);
     reorder(scheduler, &nomination);
@@ -128,7 +129,7 @@ fn set_aside(scheduler: &mut Scheduler, place: u64) -> Option<Aside> {
 }
 
 /// Puts back a nomination, with what it charges.
-fn put_back(scheduler: &mut Scheduler, place: u64, nomination: Nomination) {
+pub fn put_back(scheduler: &mut Scheduler, place: u64, nomination: Nomination) {
     nomination.nominate(&mut scheduler.state, 1);
     reorder(scheduler, &nomination);
     scheduler.nominations.put(place, nomination);
@@ -153,7 +154,7 @@ fn start(scheduler: &mut Scheduler, attempt: Attempt<'_>, masked: &[Masked]) -> 
 
 /// Whether the guarantee of its own team may hold a workload without the nominations of that team. It spares most borrowers a look
 /// at every nomination.
-fn own_guarantee_may_hold(scheduler: &Scheduler, attempt: Attempt<'_>) -> bool {
+pub fn own_guarantee_may_hold(scheduler: &Scheduler, attempt: Attempt<'_>) -> bool {
     let (state, Attempt { waiting, pool, .. }) = (&scheduler.state, attempt);
     if scheduler.nominations.is_empty() {
         return false;
@@ -213,7 +214,7 @@ fn in_place_of(state: &ClusterState, nomination: &Nomination, attempt: Attempt<'
 }
 
 /// Whether a preemptor would yield what is being cleared for it to a workload within guarantee.
-fn may_take_over(state: &ClusterState, nomination: &Nomination, attempt: Attempt<'_>) -> bool {
+pub fn may_take_over(state: &ClusterState, nomination: &Nomination, attempt: Attempt<'_>) -> bool {
     nomination.pool == attempt.pool
         && !nomination.victims.is_empty()
         && !goes_first(state, nomination, attempt)
