@@ -119,6 +119,61 @@ fn law_8_a_preemptor_goes_on_with_the_rest_where_an_owner_takes_what_is_free() {
     assert_eq!(world.nodes_of(&gang), ["n0", "n1"]);
 }
 
+/// A gang of 2 x 2 GPUs has two free on n0 and waits for a victim of two on n2, when an owner starts on n0.
+#[test]
+fn law_8_as_few_victims_as_possible_are_added_where_an_owner_takes_what_is_free() {
+    let mut world = world(&[4, 4], &[("a", 4), ("b", 0), ("c", 0)]);
+    world.run_on("n0", "b", 0, 2);
+    world.run_on("n1", "b", 0, 2);
+    world.now = Time(20_000);
+    let first = world.run_on("n1", "b", 0, 2);
+    world.rebuild();
+    world.now = Time(30_000);
+    let gang = world.submit(&"c".into(), "train", 0, 2, 2);
+    assert_eq!(evicted(&world.decide()), [&first]);
+    world.now = Time(40_000);
+    let own = world.submit(&"a".into(), "train", 0, 1, 2);
+    let actions = world.decide();
+    assert_eq!(world.nodes_of(&own), ["n0"]);
+    let [second] = evicted(&actions)[..] else { panic!("one more victim is enough: {actions:?}") };
+    let named = actions.iter().any(|action| {
+        matches!(action, Action::Evict { message, .. } if message.contains("took over the capacity"))
+    });
+    assert!(named, "{actions:?}");
+    world.end(second, Phase::Queued);
+    assert!(world.decide().is_empty());
+    world.end(&first, Phase::Queued);
+    assert!(evicted(&world.decide()).is_empty());
+    assert!(!world.nodes_of(&gang).is_empty(), "the gang runs");
+}
+
+/// As before, but a second owner takes what the second victim has left: what is missing then is judged alone.
+#[test]
+fn law_5_a_plan_that_is_amended_counts_no_more_than_its_preemptor_starts_on() {
+    let mut world = world(&[4, 4], &[("a", 4), ("b", 0), ("c", 0)]);
+    let other = world.run_on("n0", "b", 0, 2);
+    let old = world.run_on("n1", "b", 0, 2);
+    world.now = Time(20_000);
+    let first = world.run_on("n1", "b", 0, 2);
+    world.rebuild();
+    world.now = Time(30_000);
+    let gang = world.submit(&"c".into(), "train", 0, 2, 2);
+    assert_eq!(evicted(&world.decide()), [&first]);
+    world.submit(&"a".into(), "train", 0, 1, 2);
+    let actions = world.decide();
+    let [second] = evicted(&actions)[..] else { panic!("one more victim is enough: {actions:?}") };
+    world.end(second, Phase::Queued);
+    world.decide();
+    let own = world.submit(&"a".into(), "train", 0, 1, 2);
+    assert!(evicted(&world.decide()).is_empty(), "no share would become smaller");
+    assert!(!world.nodes_of(&own).is_empty());
+    world.end(&first, Phase::Queued);
+    world.decide();
+    assert!(world.nodes_of(&gang).is_empty());
+    let running = [&other, &old, &first].iter().filter(|id| !world.nodes_of(id).is_empty()).count();
+    assert_eq!(running, 2, "four GPUs are left beside the owners");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 

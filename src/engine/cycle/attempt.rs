@@ -179,8 +179,7 @@ fn preempt_in_a_pool(
         let attempt = Attempt { waiting: &waiting, pool, nodes, now };
         // Most waiting workloads have nothing to preempt, which quota usage tells without a search.
         if !waiting.within_guarantee(&scheduler.state, pool)
-            && blocked::missing_for_preemption(&scheduler.state, &scheduler.queue.reclaimable, &waiting, pool)
-                .is_some()
+            && !blocked::may_preempt(scheduler, &waiting, pool)
         {
             continue;
         }

@@ -115,6 +115,14 @@ fn missing_for_start(
     (headroom.total(fit) < pods).then(|| vec![Condition::Headroom(fit, pods)])
 }
 
+/// Whether preemption in a pool may succeed. What is still cleared by a plan before counts for its amendment, so usage totals rule
+/// nothing out for that.
+pub fn may_preempt(scheduler: &Scheduler, waiting: &WaitingWorkload, pool: PoolId) -> bool {
+    let (state, reclaimable) = (&scheduler.state, &scheduler.queue.reclaimable);
+    missing_for_preemption(state, reclaimable, waiting, pool).is_none()
+        || !scheduler.nominations.still_ending(state, &waiting.id).is_empty()
+}
+
 /// The conditions that block preemption in a pool, besides the team's own usage; `None` when preemption may succeed.
 pub fn missing_for_preemption(
     state: &ClusterState,

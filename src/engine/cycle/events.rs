@@ -4,7 +4,7 @@ use crate::cycle::{misplaced, pods_ready, requeue, reserve};
 use crate::prediction::Prediction;
 use crate::prediction::run_times::Manner;
 use crate::scheduler::Scheduler;
-use crate::scheduler::nominations::{Broken, Change};
+use crate::scheduler::nominations::{Broken, BrokenPlan, Change};
 use crate::state::cluster::Effect;
 use crate::state::workload::{Phase, WorkloadInfo, next_phase};
 use crate::types::{
@@ -354,7 +354,8 @@ fn drop_stale_nomination(scheduler: &mut Scheduler, id: &WorkloadId) {
         && let Some(nomination) = scheduler.nominations.remove(id)
     {
         let change = scheduler.cursor.latest_change.clone().filter(|_| edited);
-        scheduler.nominations.broken.extend(change.map(|change| (id.clone(), Broken::After(change))));
+        let broken = change.map(|change| BrokenPlan { why: Broken::After(change), victims: Vec::new() });
+        scheduler.nominations.broken.extend(broken.map(|broken| (id.clone(), broken)));
         nomination.nominate(&mut scheduler.state, -1);
         scheduler.cursor.generation += 1;
     }

@@ -9,7 +9,7 @@ use crate::placement::waiting::{WaitingWorkload, find_pool, fits_now, pool_names
 use crate::placement::{self, Capacity, Placement, Request};
 use crate::preemption::Take;
 use crate::scheduler::Scheduler;
-use crate::scheduler::nominations::{Broken, Nomination, Victim};
+use crate::scheduler::nominations::{Broken, BrokenPlan, Nomination, Victim};
 use crate::scheduler::watch::Watch;
 use crate::state::cluster::ClusterState;
 use crate::state::freed::Freed;
@@ -233,8 +233,10 @@ fn leaves_to_older(
 /// Ends a nomination; its workload waits again.
 fn end(scheduler: &mut Scheduler, nomination: &Nomination) {
     scheduler.cursor.generation += 1;
-    let broken = scheduler.cursor.latest_change.clone().map(Broken::After);
-    scheduler.nominations.broken.extend(broken.map(|broken| (nomination.id.clone(), broken)));
+    if let Some(change) = scheduler.cursor.latest_change.clone() {
+        let broken = BrokenPlan { why: Broken::After(change), victims: nomination.victims.clone() };
+        scheduler.nominations.broken.insert(nomination.id.clone(), broken);
+    }
     requeue::queue_up(scheduler, &nomination.id);
 }
 

@@ -33,8 +33,7 @@ pub fn preempt(scheduler: &mut Scheduler, attempt: Attempt<'_>, plan: &mut Plan)
     if let Some(nominated) = nominated {
         return nominated;
     }
-    let reclaimable = &scheduler.queue.reclaimable;
-    if blocked::missing_for_preemption(&scheduler.state, reclaimable, waiting, pool).is_some() {
+    if !blocked::may_preempt(scheduler, waiting, pool) {
         return false;
     }
     let found = victims::beside_reserved(scheduler, attempt, &masked).map(|victims| (victims, Vec::new()));
@@ -65,7 +64,9 @@ fn carry_out(
         victims.new.extend(evict::carry_out(scheduler, take, waiting, within_guarantee, now, plan));
     }
     if let Some(broken) = scheduler.nominations.broken.remove(&waiting.id) {
-        let why = explain::broken_plan(&scheduler.state, &broken);
+        let still_ends = broken.victims.into_iter().filter(|victim| victim.still_ends(&scheduler.state));
+        victims.earlier.extend(still_ends);
+        let why = explain::broken_plan(&scheduler.state, &broken.why);
         plan.actions.iter_mut().skip(first).for_each(|action| action.add_to_message(&why));
     }
     reserve::note_taken(scheduler, waiting, pool, &placement);

@@ -54,7 +54,7 @@ pub fn run(scheduler: &mut Scheduler, attempt: Attempt<'_>, masked: &[Masked], p
             && !scheduler.nominations.contains(id)
             && let Some(broken) = scheduler.nominations.broken.get_mut(id)
         {
-            *broken = Broken::TakenOver(waiting.id.clone());
+            broken.why = Broken::TakenOver(waiting.id.clone());
         }
     }
     true

@@ -8,7 +8,7 @@ use crate::placement::waiting::{Attempt, WaitingWorkload};
 use crate::placement::{Capacity, Placement};
 use crate::preemption::{Masked, Victims};
 use crate::scheduler::Scheduler;
-use crate::scheduler::nominations::{Broken, Nomination, Victim};
+use crate::scheduler::nominations::{Broken, BrokenPlan, Nomination, Victim};
 use crate::state::cluster::ClusterState;
 use crate::state::quotas::Hypothetical;
 
@@ -186,7 +186,8 @@ fn may_be_within_guarantee(scheduler: &Scheduler, attempt: Attempt<'_>, places: 
 /// Queues a preemptor again of which the capacity was taken over.
 fn queue_again(scheduler: &mut Scheduler, nomination: &Nomination, by: &WaitingWorkload) {
     scheduler.cursor.generation += 1;
-    let broken = Broken::TakenOver(by.id.clone());
+    // What is cleared is the workload's now, so no plan of the preemptor counts it.
+    let broken = BrokenPlan { why: Broken::TakenOver(by.id.clone()), victims: Vec::new() };
     scheduler.nominations.broken.insert(nomination.id.clone(), broken);
     requeue::queue_up(scheduler, &nomination.id);
 }

@@ -135,7 +135,8 @@ fn look(
     let before = before.unwrap_or(&none);
     let may_borrow = before.count < MAX_BORROWING_PREEMPTIONS && !waiting.as_owner;
     let taken = may_borrow.then_some(&before.victims);
-    let preemptor = Preemptor::of(waiting, pool, nodes, taken);
+    let ending = nominations.still_ending(state, &waiting.id);
+    let preemptor = Preemptor::of(waiting, pool, nodes, taken, &ending);
     let reclaimable = &scheduler.queue.reclaimable;
     debug_assert!(reclaimable.is_current(state, pool), "the order of teams in a pool is kept up to date");
     let scene = SearchInput {

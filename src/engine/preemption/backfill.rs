@@ -31,7 +31,7 @@ impl Search<'_> {
             return true;
         }
         let (quotas, preemptor) = (&self.cluster.quotas, &self.preemptor);
-        let before = &self.assumptions.hypothetical;
+        let before = &*self.before(outcome);
         let mut with = outcome.hypothetical.clone();
         self.assume_preemptor(&mut with);
         !quotas.is_weightless(preemptor.pool, preemptor.team, &with)

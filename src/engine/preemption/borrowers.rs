@@ -127,13 +127,19 @@ impl<'s, 'a> Borrowers<'s, 'a> {
             let levels = quotas.levels_below_common(preemptor.team, team);
             levels.map(|at| quotas.level_share(preemptor.pool, at, hypothetical.get(&at))).max()
         };
-        let share = |team: TeamId| self.largest_share(quotas.levels_below_common(team, preemptor.team));
+        let before = self.search.at_most_before();
+        let share = |team: TeamId| {
+            let levels = quotas.levels_below_common(team, preemptor.team);
+            levels.map(|at| quotas.level_share(preemptor.pool, at, before.get(&at))).max()
+        };
         let has_more = |team: TeamId| {
             team != preemptor.team
                 && own_share(team).unwrap_or(Ratio::ZERO) <= share(team).unwrap_or(Ratio::ZERO)
         };
         // The unaffected teams are under other roots, so the preemptor's own share is the same against each of
         // them, and the first of them has the largest share.
-        self.affected().any(has_more) || self.unaffected().next().is_some_and(|(_, _, team)| has_more(team))
+        self.affected().any(has_more)
+            || self.unaffected().next().is_some_and(|(_, _, team)| has_more(team))
+            || !preemptor.ending.is_empty() && self.unaffected().any(|(_, _, team)| has_more(team))
     }
 }

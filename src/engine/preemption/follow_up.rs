@@ -243,6 +243,7 @@ impl Search<'_> {
             preemptible: true,
             nodes,
             preempted_before: Some(&none),
+            ending: &[],
         };
         let input = SearchInput {
             cluster: self.cluster,

@@ -17,6 +17,7 @@
 //!                                    the pods fit
 //! ```
 
+mod amended;
 mod backfill;
 mod borrowers;
 mod build_up;

@@ -45,6 +45,8 @@ pub struct Preemptor<'a> {
     /// The workloads that it has preempted as a borrower since the last external change. It preempts none of
     /// them again (law 8). `None` if it may not preempt as a borrower any more.
     pub preempted_before: Option<&'a BTreeSet<WorkloadId>>,
+    /// The victims of a plan for it that did not hold, which still end: what is found now amends that plan.
+    pub ending: &'a [WorkloadIndex],
 }
 
 impl<'a> Preemptor<'a> {
@@ -55,6 +57,7 @@ impl<'a> Preemptor<'a> {
         pool: PoolId,
         nodes: &'a [NodeId],
         preempted_before: Option<&'a BTreeSet<WorkloadId>>,
+        ending: &'a [WorkloadIndex],
     ) -> Self {
         Self {
             id: &waiting.id,
@@ -70,6 +73,7 @@ impl<'a> Preemptor<'a> {
             preemptible: waiting.preemptible,
             nodes,
             preempted_before,
+            ending,
         }
     }
 }

@@ -81,6 +81,17 @@ impl Victim {
         info.is_some_and(|info| matches!(&info.phase, Phase::Running(admission) if *admission == self.before))
     }
 
+    /// Whether it gives up its place, or some of it, and its pods there still end.
+    #[must_use]
+    pub fn still_ends(&self, state: &ClusterState) -> bool {
+        let gives = matches!(self.take, Take::Whole(_) | Take::Shrink(..));
+        let ends = |info: &WorkloadInfo| {
+            info.usage.terminating_pods > 0
+                && matches!(info.phase, Phase::Stopping(_) | Phase::Leaving { .. } | Phase::Resizing { .. })
+        };
+        gives && self.at_its_index(state).is_some_and(ends)
+    }
+
     /// The victim at its index; `None` once it is gone, even if it has come back at another index.
     #[must_use]
     pub fn at_its_index<'a>(&self, state: &'a ClusterState) -> Option<&'a WorkloadInfo> {
@@ -241,7 +252,16 @@ pub struct Nominations {
     /// When the plan of the preemptions under way was complete.
     pub plan: Option<PlanComplete>,
     /// Why the last plan for a preemptor did not hold; its next evictions name it (law 8).
-    pub broken: BTreeMap<WorkloadId, Broken>,
+    pub broken: BTreeMap<WorkloadId, BrokenPlan>,
+}
+
+/// A plan for a preemptor that did not hold.
+#[derive(Clone, Debug)]
+pub struct BrokenPlan {
+    /// Why it does not.
+    pub why: Broken,
+    /// Its victims.
+    pub victims: Vec<Victim>,
 }
 
 /// Why the plan of a preemption does not hold any more.
@@ -397,6 +417,13 @@ impl Nominations {
     /// Charges all of them `times` times; -1 releases them.
     pub fn nominate(&self, state: &mut ClusterState, times: i64) {
         self.iter().for_each(|nomination| nomination.nominate(state, times));
+    }
+
+    /// The victims of the plan for a workload that did not hold, as far as they still end.
+    #[must_use]
+    pub fn still_ending(&self, state: &ClusterState, id: &WorkloadId) -> Vec<WorkloadIndex> {
+        let victims = self.broken.get(id).into_iter().flat_map(|broken| &broken.victims);
+        victims.filter(|victim| victim.still_ends(state)).map(|victim| victim.index).collect()
     }
 
     /// Whether a preemptor waits for its victims.
