@@ -27,6 +27,7 @@ mod large_gangs;
 mod laws;
 mod ledger;
 mod misplaced;
+mod moved_victims;
 mod one_plan;
 mod ops;
 mod other_pools;

@@ -16,6 +16,7 @@ pub mod grow;
 pub mod kept;
 pub mod limits;
 pub mod misplaced;
+pub mod moves;
 pub mod next_owner;
 pub mod node_loss;
 pub mod nominate;
@@ -69,7 +70,9 @@ pub fn run(scheduler: &mut Scheduler, now: Time) -> Plan {
     pod_loss::run(scheduler, now, &mut plan);
     node_loss::run(scheduler, now, &mut plan);
     unreachable::run(scheduler, now, &mut plan);
-    // 6. Admit preemptors once their nominated capacity is free, but for those that may start in a pool that they prefer.
+    // 6. Find other nodes for workloads that move and have lost theirs. Admit preemptors once their nominated capacity is free,
+    //    but for those that may start in a pool that they prefer.
+    moves::run(scheduler, now, &mut plan);
     let deferred = nominate::progress(scheduler, now, &mut plan);
     // Echoes of a preemption's own writes are no reason to decide anything else.
     if scheduler.keeps_to_plan(now) {

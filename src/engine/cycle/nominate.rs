@@ -197,7 +197,7 @@ pub fn goes_on_beside(
 }
 
 /// The workload of a nomination as it waits in its pool, with the pods of the nomination.
-fn waiting_for(state: &ClusterState, nomination: &Nomination) -> Option<WaitingWorkload> {
+pub fn waiting_for(state: &ClusterState, nomination: &Nomination) -> Option<WaitingWorkload> {
     let waiting = WaitingWorkload::of(state, &nomination.id)?.with_pods(nomination.pods);
     Some(waiting.in_pool(state, nomination.pool).into_owned())
 }
@@ -268,7 +268,7 @@ fn is_permitted(
 }
 
 /// The sentence of a nomination that has got other nodes: it names the victims that hold capacity on these.
-fn message_for(state: &ClusterState, nomination: &Nomination) -> String {
+pub fn message_for(state: &ClusterState, nomination: &Nomination) -> String {
     let ids = nomination.victims.iter().map(|victim| victim.take.id());
     let ids = ids.filter(|id| runs_on(state, id, &nomination.placement)).cloned();
     explain::waiting(state, &nomination.placement, &ids.collect::<Vec<_>>())
@@ -292,7 +292,7 @@ fn starts_as_planned(
 
 /// The nominated placement, if it fits in this capacity, or else another on the same nodes. `None` if one of them does not
 /// take its pods any more, for instance because it was cordoned.
-fn as_planned(
+pub fn as_planned(
     state: &ClusterState,
     waiting: &WaitingWorkload,
     nomination: &Nomination,

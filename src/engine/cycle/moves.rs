@@ -1,0 +1,128 @@
+//! Workloads that are moved for a preemptor and lose the nodes to which they move, for instance because these were cordoned.
+//!
+//! A move costs a workload a restart, never its place: it was moved because it could not be evicted (laws 3 and 4). So it moves to
+//! other nodes, and where there are none beside its preemptor, it starts again where it ran and the preemptor plans anew.
+
+use crate::cycle::nominate::{self, message_for, waiting_for};
+use crate::placement::waiting::WaitingWorkload;
+use crate::placement::{self, Capacity, Placement};
+use crate::preemption::Take;
+use crate::scheduler::Scheduler;
+use crate::scheduler::nominations::{Nomination, Victim};
+use crate::state::cluster::ClusterState;
+use crate::state::freed::Freed;
+use crate::state::quotas::{Hypothetical, Protection};
+use crate::types::ids::{NodeId, TeamId};
+use crate::types::{Plan, Time, WorkloadId};
+
+/// Finds other nodes for workloads that move where those of the plan do not take them any more.
+pub fn run(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
+    // Echoes of its own writes take no node away.
+    if scheduler.keeps_to_plan(now) {
+        return;
+    }
+    for place in scheduler.nominations.places(|nomination| nomination.moves) {
+        let Some(nomination) = scheduler.nominations.take(place) else { continue };
+        let changes = scheduler.state.quotas.set_changes_aside();
+        nomination.nominate(&mut scheduler.state, -1);
+        let (nomination, preemptor) = match next_placement(scheduler, &nomination) {
+            Some(placement) => (to(&scheduler.state, nomination, placement), None),
+            None => instead_of_preemptor(scheduler, nomination),
+        };
+        nomination.nominate(&mut scheduler.state, 1);
+        scheduler.nominations.put(place, nomination);
+        // What each is charged is the same as before.
+        scheduler.state.quotas.drop_changes(changes);
+        if let Some(preemptor) = preemptor {
+            nominate::progress_of(scheduler, &preemptor, now, plan);
+        }
+    }
+}
+
+/// The place of the nomination for which a workload moves.
+fn preemptor_of(scheduler: &Scheduler, id: &WorkloadId) -> Option<u64> {
+    let moves_it = |victim: &Victim| matches!(&victim.take, Take::Move(moved, _) if moved == id);
+    scheduler.nominations.places(|nomination| nomination.victims.iter().any(moves_it)).first().copied()
+}
+
+/// The nodes to which a workload moves by what is known now: those of the plan while they take it. They may be the place of another
+/// victim of which the eviction is still to be written.
+fn next_placement(scheduler: &Scheduler, nomination: &Nomination) -> Option<Placement> {
+    let state = &scheduler.state;
+    let preemptor = preemptor_of(scheduler, &nomination.id).and_then(|place| scheduler.nominations.at(place));
+    let victims = preemptor.into_iter().flat_map(|preemptor| &preemptor.victims);
+    let remaining: Vec<&Victim> = victims.filter(|victim| victim.still_runs(state)).collect();
+    let freed = nominate::freed_by(state, &remaining);
+    let waiting = waiting_for(state, nomination)?;
+    nominate::as_planned(state, &waiting, nomination, Capacity::Settled(&freed))
+        .or_else(|| settled(state, &waiting, nomination, &freed, |_| true))
+}
+
+/// A placement of a workload once everything has settled and this is free, on those of its nodes for which `which` is true.
+fn settled(
+    state: &ClusterState,
+    waiting: &WaitingWorkload,
+    nomination: &Nomination,
+    freed: &Freed,
+    which: impl Fn(&NodeId) -> bool,
+) -> Option<Placement> {
+    let nodes = placement::eligible(state, &waiting.request(nomination.pool));
+    let nodes: Vec<NodeId> = nodes.iter().copied().filter(which).collect();
+    Capacity::Settled(freed).place(state, waiting, nomination.pool, &nodes)
+}
+
+/// The nomination with other nodes.
+fn to(state: &ClusterState, nomination: Nomination, placement: Placement) -> Nomination {
+    if placement == nomination.placement {
+        return nomination;
+    }
+    let mut other = Nomination { placement, ..nomination };
+    other.message = message_for(state, &other);
+    other
+}
+
+/// Lets a workload that moves start in the place of its preemptor, best where it ran, if the preemptor could not have evicted it;
+/// returns the preemptor then.
+fn instead_of_preemptor(
+    scheduler: &mut Scheduler,
+    nomination: Nomination,
+) -> (Nomination, Option<WorkloadId>) {
+    let place = preemptor_of(scheduler, &nomination.id).filter(|place| {
+        let preemptor = scheduler.nominations.at(*place);
+        preemptor.is_some_and(|preemptor| keeps_its_place(&scheduler.state, &nomination, preemptor.team))
+    });
+    let Some((place, preemptor)) = place.and_then(|place| Some((place, scheduler.nominations.take(place)?)))
+    else {
+        return (nomination, None);
+    };
+    preemptor.nominate(&mut scheduler.state, -1);
+    let (state, freed) = (&scheduler.state, Freed::new());
+    let found = waiting_for(state, &nomination).and_then(|waiting| {
+        let ran = nomination.info(state).map(|info| &info.usage.nodes);
+        let where_it_ran = |node: &NodeId| ran.is_some_and(|ran| ran.contains_key(node));
+        settled(state, &waiting, &nomination, &freed, where_it_ran)
+            .or_else(|| settled(state, &waiting, &nomination, &freed, |_| true))
+    });
+    let instead_of = found.is_some().then(|| preemptor.id.clone());
+    let nomination = match found {
+        Some(placement) => to(state, nomination, placement),
+        None => nomination,
+    };
+    preemptor.nominate(&mut scheduler.state, 1);
+    scheduler.nominations.put(place, preemptor);
+    (nomination, instead_of)
+}
+
+/// Whether a workload that moves keeps its place against a team: it is of that team, where only what that team may not preempt moves,
+/// or the guarantee of its own team holds it.
+fn keeps_its_place(state: &ClusterState, nomination: &Nomination, team: TeamId) -> bool {
+    let Nomination { pool, total, need, oversize, .. } = nomination;
+    if nomination.team == team {
+        return true;
+    }
+    let levels: Vec<TeamId> = state.quotas.levels_below_common(nomination.team, team).collect();
+    let protection = Protection { levels: &levels, oversize, from_borrower: false };
+    let mut running = Hypothetical::new();
+    state.quotas.assume(&mut running, nomination.account(), total, 1);
+    !state.quotas.beyond_guarantee(*pool, protection, need, &running)
+}
