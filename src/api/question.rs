@@ -193,7 +193,8 @@ pub struct WhatIfFilter {
     /// The Job, as it would be submitted. In a Question its namespace is that of the Question.
     #[schemars(schema_with = "schema::any_object")]
     pub job: Value,
-    /// Workloads that would be submitted after it, in this order. The answer has a row for each, in the same order.
+    /// Workloads that would be submitted after it, in this order. The answer has a row for each, in the same order, and one for
+    /// all pods of a group.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::any_objects")]
     pub then: Vec<Value>,

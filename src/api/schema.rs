@@ -17,6 +17,9 @@ const PRICE: &str = r"^[0-9]{1,12}(\.[0-9]{1,3})?$";
 const DNS_LABEL: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
 const QUALIFIED_NAME: &str = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$";
 
+/// The most objects that one Question asks about: at most 20 workloads, of which a group of pods has as many as pods.
+pub const MOST_OBJECTS: usize = 256;
+
 /// Quantities by resource name. Numbers and strings are both accepted: `nvidia.com/gpu: 8` or `"8"`.
 pub fn quantities(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
@@ -124,9 +127,9 @@ pub fn any_object(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
 }
 
-/// Further objects of any kind, as few as are judged together.
+/// Further objects of any kind, beside the one before them.
 pub fn any_objects(generator: &mut SchemaGenerator) -> Schema {
-    json_schema!({"type": "array", "maxItems": 19, "items": any_object(generator)})
+    json_schema!({"type": "array", "maxItems": MOST_OBJECTS - 1, "items": any_object(generator)})
 }
 
 /// The labels that select a pool's nodes.

@@ -13,8 +13,9 @@ use super::scope::{Refusal, Scope, stopping};
 use super::shared::Made;
 use super::state::{AskState, away, in_turn, key, made, shared};
 use crate::api::question::{
-    ExplainFilter, MOST_TOGETHER, NodesFilter, Phase, QuestionSpec, QueueFilter, TeamsFilter, WhatIfFilter,
+    ExplainFilter, NodesFilter, Phase, QuestionSpec, QueueFilter, TeamsFilter, WhatIfFilter,
 };
+use crate::api::schema::MOST_OBJECTS;
 use crate::controller::{Choice, Question, WorkloadsPart};
 use crate::forecast::{Starts, Unanswered};
 use crate::view::{TeamsRow, WorkloadHead, WorkloadRow};
@@ -273,10 +274,9 @@ pub(super) async fn what_if(
     let WhatIfFilter { job, then } = filter;
     let mut workloads = vec![job];
     workloads.extend(then);
-    if workloads.len() > MOST_TOGETHER {
-        return Err(Refusal::invalid(format!(
-            "spec.whatIf: at most {MOST_TOGETHER} workloads are judged together"
-        )));
+    if workloads.len() > MOST_OBJECTS {
+        let problem = format!("spec.whatIf: at most {MOST_OBJECTS} objects are judged together");
+        return Err(Refusal::invalid(problem));
     }
     for workload in &mut workloads {
         let named = workload.pointer("/metadata/namespace").and_then(Value::as_str);

@@ -18,8 +18,10 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 pub use self::verdicts::{Foreseen, Said, Verdicts};
+use crate::api::question::MOST_TOGETHER;
 use crate::background;
 use crate::cluster::clock::now;
+use crate::cluster::target::unsubmitted;
 use crate::controller::{Asker, Question};
 use crate::directory::Directory;
 use crate::engine::Engine;
@@ -197,8 +199,8 @@ impl Forecaster {
         });
     }
 
-    /// The what-if results of workloads: the state, start and victims of each if `user` submitted them now to these teams,
-    /// one after the other.
+    /// The what-if results of objects: the state, start and victims of each workload if `user` submitted them now to these
+    /// teams, one after the other. The pods of one group are one workload.
     ///
     /// # Errors
     /// [`Unanswered`].
@@ -209,7 +211,7 @@ impl Forecaster {
         objects: Vec<Value>,
     ) -> Result<Vec<WhatIfRow>, Unanswered> {
         let (count, began) = (objects.len(), now());
-        let unsubmitted = |(number, object): (usize, Value)| {
+        let submitted = |(number, object): (usize, Value)| {
             let uid = format!("what-if-{number}");
             let which = if count > 1 { format!("workload {number} of {count}: ") } else { String::new() };
             // A millisecond apart, so that each comes after the one before.
@@ -217,7 +219,12 @@ impl Forecaster {
             candidate::submitted(directory, user, object, (&uid, Time(began.0 - behind)))
                 .map_err(|problem| Unanswered::Refused(which + &problem))
         };
-        let unsubmitted: Vec<_> = (1..).zip(objects).map(unsubmitted).collect::<Result<_, _>>()?;
+        let objects: Vec<_> = (1..).zip(objects).map(submitted).collect::<Result<_, _>>()?;
+        let unsubmitted = unsubmitted::together(objects);
+        if unsubmitted.len() > MOST_TOGETHER {
+            let problem = format!("at most {MOST_TOGETHER} workloads are judged together");
+            return Err(Unanswered::Refused(problem));
+        }
         let asked = Arc::clone(&self.asked).try_acquire_owned().map_err(|_| Unanswered::Busy)?;
         let turn = Arc::clone(&self.what_ifs).acquire_owned().await.map_err(|_| Unanswered::Unknown)?;
         let (mut engine, mut known, mut workloads) = (None, None, Vec::new());

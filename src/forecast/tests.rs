@@ -387,17 +387,56 @@ async fn a_verdict_is_corrected_by_how_forecasts_came_true_as_a_what_if_result_i
     assert!(off < 600, "{corrected:?} {what_if:?}");
 }
 
+/// A pod of a group of four.
+fn member(name: &str) -> Value {
+    let mut spec = template()["spec"].clone();
+    json_patch::merge(&mut spec, &json!({"priorityClassName": "calm", "preemptionPolicy": "Never"}));
+    json!({
+        "apiVersion": "v1", "kind": "Pod", "spec": spec,
+        "metadata": {"name": name, "namespace": "a", "labels": {names::GROUP: "ring"},
+            "annotations": {names::GROUP_SIZE: "4"}},
+    })
+}
+
+#[tokio::test]
+async fn the_pods_of_a_group_have_one_what_if_result() {
+    let cluster = Cluster::new(job("runs", Some((Duration::from_secs(600), "1h"))), Vec::new());
+    let mut pods = ["ring-0", "ring-1", "ring-2", "ring-3"].map(member).to_vec();
+    let whole = "at most 1 of its 4 pods";
+    for of in [&pods[..], &pods[..1]] {
+        let rows = cluster.what_ifs(of.to_vec()).await.expect("a result");
+        assert_eq!(rows.len(), 1, "{rows:?}");
+        assert!(rows[0].head.name == "ring" && rows[0].head.message.contains(whole), "{rows:?}");
+    }
+    let mixed = [candidate(), pods[0].clone(), held("other"), pods[1].clone()].to_vec();
+    let rows = cluster.what_ifs(mixed).await.expect("a result");
+    let named: Vec<&str> = rows.iter().map(|row| &*row.head.name).collect();
+    assert_eq!(named, ["new", "ring", "other"], "the group comes at the place of its first pod");
+    pods.push(member("ring-4"));
+    let rows = cluster.what_ifs(pods.clone()).await.expect("a result");
+    assert!(rows[0].head.message.contains("of its 5 pods"), "{rows:?}");
+    pods[3]["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = "2".into();
+    let rows = cluster.what_ifs(pods).await.expect("a result");
+    assert_eq!(rows.len(), 1, "{rows:?}");
+    assert_eq!(rows[0].head.reason, "UnlikePods", "{rows:?}");
+}
+
+#[tokio::test]
+async fn only_so_many_workloads_are_judged_together_however_many_pods_they_have() {
+    let cluster = Cluster::new(job("runs", Some((Duration::from_secs(600), "1h"))), Vec::new());
+    let pods: Vec<Value> = (0..40).map(|number| member(&format!("ring-{number}"))).collect();
+    assert_eq!(cluster.what_ifs(pods).await.expect("a result").len(), 1);
+    let jobs: Vec<Value> = (0..=MOST_TOGETHER).map(|number| held(&format!("job-{number}"))).collect();
+    let error = cluster.what_ifs(jobs).await.expect_err("too many");
+    assert!(error.to_string().contains("at most 20 workloads"), "{error}");
+}
+
 #[tokio::test]
 async fn a_pod_of_a_group_has_the_verdict_of_the_group() {
     let cluster = Cluster::new(job("runs", Some((Duration::from_secs(600), "1h"))), Vec::new());
     let verdicts = cluster.forecaster.verdicts();
-    let mut spec = template()["spec"].clone();
-    spec["schedulingGates"] = json!([{"name": names::GATE_ADMISSION}]);
-    let pod = json!({
-        "apiVersion": "v1", "kind": "Pod", "spec": spec,
-        "metadata": {"name": "ring-0", "namespace": "a", "labels": {names::GROUP: "ring"},
-            "annotations": {names::GROUP_SIZE: "4"}},
-    });
+    let mut pod = member("ring-0");
+    pod["spec"]["schedulingGates"] = json!([{"name": names::GATE_ADMISSION}]);
     let said = verdicts.on(&Kinds::default(), "a", (None, pod), later()).await;
     let Said::Row(foreseen) = said else { panic!("no verdict: {said:?}") };
     assert_eq!(foreseen.group, Some(("ring".into(), 4)));

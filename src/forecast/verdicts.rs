@@ -176,7 +176,7 @@ impl Verdicts {
         let Some(left) = self.purse.lock().unwrap_or_else(PoisonError::into_inner).left() else {
             return Said::Busy;
         };
-        let Unsubmitted { managed, group } = unsubmitted;
+        let Unsubmitted { managed, group, .. } = unsubmitted;
         let Ok(Some((engine, changes, workload, queue))) = timeout_at(until, self.candidate(managed)).await
         else {
             return Said::NotInTime;

@@ -7,8 +7,9 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::super::wire;
+use super::pod::PodSeen;
 use super::{Managed, custom, job, pod, pod_group};
-use crate::engine::types::{Name, Observed, Time, WorkloadKind};
+use crate::engine::types::{Name, Observed, Time, Unready};
 use crate::kinds::Kinds;
 
 /// A workload that is not submitted.
@@ -18,6 +19,8 @@ pub struct Unsubmitted {
     pub managed: Box<Managed>,
     /// The name and size of the group that the object is a pod of.
     pub group: Option<(Name, u32)>,
+    /// The pods of the group.
+    pods: Vec<PodSeen>,
 }
 
 /// The workload that an object would become that is stored at `now` as it is; `None` where it is none.
@@ -25,7 +28,9 @@ pub struct Unsubmitted {
 /// # Errors
 /// Which field cannot be read.
 pub fn read(kinds: &Kinds, object: &Value, now: Time) -> Result<Option<Unsubmitted>, String> {
-    let alone = |managed: Option<Box<Managed>>| managed.map(|managed| Unsubmitted { managed, group: None });
+    let alone = |managed: Option<Box<Managed>>| {
+        managed.map(|managed| Unsubmitted { managed, group: None, pods: Vec::new() })
+    };
     let kind = object["kind"].as_str().unwrap_or_default();
     let version = object["apiVersion"].as_str().unwrap_or_default();
     let group = version.split_once('/').map_or("", |(group, _)| group);
@@ -50,14 +55,43 @@ fn parsed<K: DeserializeOwned>(object: &Value) -> Result<K, String> {
 /// A pod; one of a group stands for all pods of the group, as if they were submitted together.
 fn single(pod: &wire::Pod) -> Option<Unsubmitted> {
     let seen = pod::pod(pod);
-    let managed = seen.managed.as_ref()?;
-    let Some(group) = &seen.group else {
-        return Some(Unsubmitted { managed: managed.clone(), group: None });
-    };
-    let id = managed.workload.id.clone();
-    let mut whole = pod_group::gathering(&id, &group.name, &[&seen], 0)?;
-    let workload = Arc::make_mut(&mut whole.workload);
-    (workload.pods, workload.state) = (group.size, Observed::Queued);
-    workload.kind = WorkloadKind::PodGroup;
-    Some(Unsubmitted { managed: Box::new(whole), group: Some((group.name.clone(), group.size)) })
+    if seen.group.is_some() {
+        return whole(vec![seen]);
+    }
+    Some(Unsubmitted { managed: seen.managed?, group: None, pods: Vec::new() })
+}
+
+/// The group of these pods, with as many more of the same as its size asks for.
+fn whole(pods: Vec<PodSeen>) -> Option<Unsubmitted> {
+    let first = pods.first()?;
+    let (id, name) = (&first.managed.as_deref()?.workload.id, &first.group.as_ref()?.name);
+    let size = pods.iter().filter_map(|pod| pod.group.as_ref()).map(|group| group.size).max()?;
+    let there = u32::try_from(pods.len()).unwrap_or(u32::MAX);
+    let all: Vec<&PodSeen> = pods.iter().collect();
+    let mut managed = pod_group::gathering(id, name, &all, size.saturating_sub(there))?;
+    let workload = Arc::make_mut(&mut managed.workload);
+    workload.pods = size.max(there);
+    if workload.state != Observed::Unready(Unready::Unlike) {
+        workload.state = Observed::Queued;
+    }
+    let group = Some((name.clone(), workload.pods));
+    Some(Unsubmitted { managed: Box::new(managed), group, pods })
+}
+
+/// Objects that are submitted together as workloads: the pods of one group are one, at the place of its first pod.
+#[must_use]
+pub fn together(objects: Vec<Unsubmitted>) -> Vec<Unsubmitted> {
+    let mut workloads: Vec<Unsubmitted> = Vec::new();
+    for mut one in objects {
+        let group = |one: &Unsubmitted| {
+            one.group.as_ref().map(|(name, _)| (one.managed.workload.namespace.clone(), name.clone()))
+        };
+        let known = workloads.iter_mut().find(|known| group(known).is_some() && group(known) == group(&one));
+        match known {
+            Some(known) => known.pods.append(&mut one.pods),
+            None => workloads.push(one),
+        }
+    }
+    let again = |one: Unsubmitted| if one.pods.len() > 1 { whole(one.pods) } else { Some(one) };
+    workloads.into_iter().filter_map(again).collect()
 }
