@@ -112,7 +112,8 @@ mod tests {
 
     fn directory() -> Directory {
         let member = |team: &str| Membership { team: team.into(), queue: None };
-        let namespaces = [("a".into(), member("red")), ("b".into(), member("blue"))].into();
+        let namespaces =
+            [("a".into(), member("red")), ("b".into(), member("blue")), ("7".into(), member("seven"))].into();
         Directory { namespaces, ..Directory::default() }
     }
 
@@ -137,6 +138,23 @@ mod tests {
             ("b/x", "a workload of team blue"),
             ("b/", "b/"),
             ("", ""),
+            (
+                "Pods could not be started on n1 (0/5 nodes are available: 3 Insufficient nvidia.com/gpu, 2 node(s) \
+                 didn't match Pod's node affinity/selector. preemption: 0/5 nodes are available).",
+                "Pods could not be started on n1 (0/5 nodes are available: 3 Insufficient nvidia.com/gpu, 2 node(s) \
+                 didn't match Pod's node affinity/selector. preemption: 0/5 nodes are available).",
+            ),
+            (
+                "N/A, and I/O on TCP/UDP, of https://registry.example/v2",
+                "N/A, and I/O on TCP/UDP, of https://registry.example/v2",
+            ),
+            // What may be a name is hidden, also where its namespace is not known or looks like a count.
+            (
+                "For gone/secret, 0/train, 7/8",
+                "For a workload of another namespace, a workload of another namespace, a workload of team seven",
+            ),
+            ("b/x: it runs", "a workload of team blue: it runs"),
+            ("for:b/x, for_b/x:main", "a workload of team blue, a workload of team blue"),
         ] {
             assert_eq!(sight.sentence(text, &requests), shown);
         }
