@@ -213,7 +213,7 @@ fn of_eviction(reason: EvictReason) -> Advice {
             "Read the logs and Events of the pod. `onPodLoss: Replace` keeps the other pods.",
         ),
         EvictReason::NotPlaced => advice(
-            "Its pods could not be started on their nodes, and no other nodes fit beside the rest.",
+            "Its pods could not be started on their nodes. It returns to the queue, and avoids these nodes until they change or a pause is over.",
             "Read the Events of its pods and repair the nodes that the message names.",
         ),
         EvictReason::OverLimit => advice(

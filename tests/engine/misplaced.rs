@@ -139,7 +139,12 @@ fn where_only_avoided_nodes_fit_the_reason_says_so() {
 fn a_workload_without_replaceable_pods_is_evicted_whole() {
     let (mut world, id, _) = half_started(&[4, 4, 4], false);
     let actions = report(&mut world, &id, &[("n0", 1)], &[("n1", 1)]);
-    assert!(matches!(&actions[..], [Action::Evict { reason: EvictReason::NotPlaced, .. }]), "{actions:?}");
+    let [Action::Evict { reason: EvictReason::NotPlaced, message, .. }] = &actions[..] else {
+        panic!("not evicted: {actions:?}")
+    };
+    let said =
+        "n1 (no free ports). Returns to the queue and avoids that node until it changes or a pause is over.";
+    assert!(message.contains(said), "n2 has capacity: {message}");
 }
 
 #[test]

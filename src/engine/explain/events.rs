@@ -62,8 +62,20 @@ pub fn evicted(
             format!("{message}; all its pods restart together.")
         }
         EvictReason::NotPlaced => {
-            let stuck = victim.avoided_nodes.as_deref().map(stuck).unwrap_or_default();
-            format!("{stuck}. No other nodes have capacity beside the rest. {lost}")
+            // Whether other nodes have capacity is not known here: it is looked for from the queue, for all pods at once.
+            let avoided = victim.avoided_nodes.as_deref().filter(|avoided| !avoided.nodes.is_empty());
+            match avoided {
+                Some(avoided) => {
+                    let them = if avoided.nodes.len() == 1 {
+                        "that node until it changes"
+                    } else {
+                        "those nodes until they change"
+                    };
+                    let stuck = stuck(avoided);
+                    format!("{stuck}. Returns to the queue and avoids {them} or a pause is over. {lost}")
+                }
+                None => format!("Not all its pods have a node. Returns to the queue. {lost}"),
+            }
         }
         EvictReason::OverLimit => {
             let team = &state.quotas.team(victim.team).name;

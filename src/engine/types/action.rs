@@ -160,7 +160,7 @@ pub enum EvictReason {
     NodeLost,
     /// A pod was deleted, evicted or failed for good, and its queue has the whole workload restart then.
     PodLost,
-    /// Pods could not start on their nodes, and no other nodes have capacity for them beside the rest.
+    /// Pods could not start on their nodes and were not replaced on others beside the rest.
     NotPlaced,
     /// Not all of its pods became ready within the queue's `readyTimeout`.
     NotReady,
