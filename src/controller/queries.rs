@@ -1,14 +1,16 @@
 //! What people and monitoring ask, answered by the loop from what it knows at that moment.
 
+use std::time::Duration;
+
 use tokio::sync::{mpsc, oneshot};
 
 use super::preview::Preview;
 use crate::cluster::clock::now;
 use crate::cluster::mirror::Mirror;
 use crate::cluster::status::Report;
-use crate::cluster::target::Managed;
+use crate::cluster::target::{Managed, Target};
 use crate::engine::Engine;
-use crate::engine::types::{Name, Observed, Time, Workload, WorkloadId};
+use crate::engine::types::{Name, Observed, Time, Workload, WorkloadId, WorkloadKind};
 use crate::metrics::Figures;
 use crate::view::{
     Accelerators, BudgetRow, NodeContext, NodeRow, QueueRow, TeamRow, Teams, UnadmittedRow, WorkloadHead,
@@ -139,6 +141,14 @@ pub fn answer(question: Question, engine: &Engine, mirror: &Mirror, preview: Opt
         {
             row.head.message = format!("{}; {rollout}", row.head.message);
         }
+        if workload.kind == WorkloadKind::Job
+            && matches!(workload.state, Observed::Admitted(_))
+            && mirror.pods_with_uid(&workload.id).next().is_none()
+            && let Some((managed, _)) = mirror.subject(&workload.id)
+            && let Some(missing) = missing_pods(&managed, at)
+        {
+            row.head.message = format!("{} {missing}", row.head.message);
+        }
         row
     };
     match question {
@@ -202,6 +212,29 @@ pub fn answer(question: Question, engine: &Engine, mirror: &Mirror, preview: Opt
     }
 }
 
+/// How long the pods of an admitted Job may take to be created before their absence is worth a word.
+const CREATION: Duration = Duration::from_secs(10);
+
+/// What is said of an admitted Job without any pod, if it has had none: the API server may refuse them, for a PriorityClass
+/// or ServiceAccount that does not exist or by another webhook, and only its controller's Events tell.
+fn missing_pods(managed: &Managed, now: Time) -> Option<String> {
+    let (Target::Job(facts), Observed::Admitted(admission)) = (&managed.target, &managed.workload.state)
+    else {
+        return None;
+    };
+    let had_any =
+        facts.active > 0 || facts.terminating > 0 || facts.succeeded || facts.failed > facts.failed_before;
+    if had_any || managed.workload.pods == 0 || admission.at.after(CREATION) > now {
+        return None;
+    }
+    let Workload { namespace, name, .. } = &*managed.workload;
+    let none = match admission.pods {
+        1 => "Its pod does not exist yet".to_owned(),
+        pods => format!("None of its {pods} pods exists yet"),
+    };
+    Some(format!("{none}; `kubectl describe job {name} -n {namespace}` tells why."))
+}
+
 /// The engine as it stands, if the lists are complete and it is not too large to have several of.
 pub fn copy(engine: &Engine, mirror: &Mirror) -> Option<Box<Engine>> {
     let fits = mirror.complete() && engine.workloads().nth(MOST_COPIED).is_none();
@@ -245,7 +278,38 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::cluster::target::job::job;
     use crate::engine::types::{Event, PodShape};
+
+    /// An admitted Job of two pods with this status.
+    fn admitted(status: serde_json::Value) -> Box<Managed> {
+        let record = serde_json::json!({"pool": "default", "nodes": {"n": 2}, "pods": 2, "borrowed": false,
+            "at": "1970-01-01T00:00:00Z", "failed": 1});
+        let object = serde_json::json!({
+            "metadata": {"name": "train", "namespace": "a", "uid": "1",
+                "annotations": {"sluice.dev/held": "true", "sluice.dev/admission": record.to_string()}},
+            "spec": {"parallelism": 2, "template": {"spec": {"containers": []}}}, "status": status,
+        });
+        let read = job(&serde_json::from_value(object).expect("a Job"), Time(0));
+        read.managed.expect("Sluice manages it")
+    }
+
+    #[test]
+    fn an_admitted_job_without_pods_says_so_once_they_are_overdue() {
+        let said = |status, at| missing_pods(&admitted(status), Time(at));
+        let none = serde_json::json!({"failed": 1});
+        assert_eq!(said(none.clone(), 9_000), None, "pods take a moment");
+        let message = said(none, 10_000).expect("they are overdue");
+        assert_eq!(message, "None of its 2 pods exists yet; `kubectl describe job train -n a` tells why.");
+        for had in [
+            serde_json::json!({"active": 1}),
+            serde_json::json!({"terminating": 1}),
+            serde_json::json!({"succeeded": 1}),
+            serde_json::json!({"failed": 2}),
+        ] {
+            assert_eq!(said(had.clone(), 60_000), None, "{had}");
+        }
+    }
 
     #[test]
     fn the_parts_of_a_large_queue_have_each_workload_once() {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::caps::Caps;
-use crate::api::priority::Class;
+use crate::api::names;
+use crate::api::priority::{Class, twin_of};
 use crate::api::seats::Seats;
 use crate::directory::{Directory, Membership};
 use crate::engine::types::amount::ResourceList;
@@ -155,6 +156,16 @@ impl<'a> View<'a> {
     /// A PriorityClass.
     pub fn class(&self, name: &str) -> Option<&'a Class> {
         self.recorded(self.directory.classes.as_ref().and_then(|classes| classes.get(name)))
+    }
+
+    /// Whether no class of this name exists, and Sluice will make none of it either.
+    #[must_use]
+    pub fn lacks_class(&self, name: &str) -> bool {
+        let Some(classes) = self.directory.classes.as_ref().filter(|_| self.directory.complete) else {
+            return false;
+        };
+        let is_to_come = || name == names::CLASS || classes.keys().any(|class| twin_of(class) == name);
+        !classes.contains_key(name) && !is_to_come()
     }
 
     /// Whether there is a twin of this name for this class as it is now; an empty name stands for no class.

@@ -53,7 +53,16 @@ fn choose(view: &View<'_>, named: Option<&str>, queue: Option<&str>) -> Choice {
 pub fn settle_template(context: &mut Context<'_>, spec: &Pointer) {
     let at = spec.under(CLASS);
     let queue = context.assignment().ok().and_then(|assignment| assignment.priority_class.clone());
-    match choose(context.view, text(&at, context.object()), queue.as_deref()) {
+    let choice = choose(context.view, text(&at, context.object()), queue.as_deref());
+    if let Choice::Unknown(name) = &choice
+        && context.view.lacks_class(name)
+    {
+        context.warnings.push(format!(
+            "sluice: PriorityClass {name:?} does not exist: the API server refuses every pod of this {} until it does",
+            context.submitted["kind"].as_str().unwrap_or("workload")
+        ));
+    }
+    match choice {
         Choice::Keep => {}
         Choice::Class(name) | Choice::Unknown(name) | Choice::Twin { name, .. } => {
             context.draft.set(&at, name);

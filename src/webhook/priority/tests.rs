@@ -81,6 +81,21 @@ async fn templates_of_jobs_get_a_class_that_does_not_preempt() {
 }
 
 #[tokio::test]
+async fn a_class_that_does_not_exist_is_warned_of() {
+    for (directory, named, warnings) in [
+        (classes(), Some("unknown"), 1),
+        (classes(), Some("high"), 0),
+        (classes(), Some("new"), 0),
+        (classes(), Some("sluice-new"), 0),
+        (classes(), None, 0),
+        (directory(), Some("unknown"), 0),
+    ] {
+        let answer = ask(Ask { directory, ..Ask::create(job(named)) }).await;
+        assert_eq!((answer.allowed, answer.warnings), (true, warnings), "{named:?}: {}", answer.message);
+    }
+}
+
+#[tokio::test]
 async fn a_template_keeps_its_class_when_the_manifest_is_applied_again() {
     let stored = ask(Ask { directory: classes(), ..Ask::create(job(Some("high"))) }).await.object;
     for (submitted, kept) in

@@ -53,6 +53,8 @@ pub struct JobFacts {
     pub failed: u32,
     /// The same at its last admission.
     pub failed_before: u32,
+    /// Whether any pod has succeeded, in all runs.
+    pub succeeded: bool,
     /// The parallelism in its spec.
     pub parallelism: u32,
     /// The parallelism that its user wrote.
@@ -200,6 +202,7 @@ impl Reading<'_> {
             active: count(job.status.active),
             terminating: count(job.status.terminating),
             failed: count(job.status.failed),
+            succeeded: count(job.status.succeeded) > 0,
             failed_before: self.marks.record.as_ref().map_or(0, |record| record.failed),
             parallelism: self.parallelism,
             wanted: self.wanted,
