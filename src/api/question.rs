@@ -137,6 +137,9 @@ pub enum Phase {
 }
 
 impl Phase {
+    /// Every state.
+    pub const ALL: [Self; 5] = [Self::Held, Self::Pending, Self::Running, Self::Evicting, Self::Finished];
+
     /// The state as rows name it.
     #[must_use]
     pub fn code(self) -> &'static str {

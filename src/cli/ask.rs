@@ -10,7 +10,9 @@ use super::print::{self, Answer};
 use super::screen::Screen;
 use super::target::Target;
 use super::{Invalid, columns, grid, table};
-use crate::api::question::{ExplainFilter, NodesFilter, QuestionSpec, TeamsFilter, WhatIfFilter};
+use crate::api::question::{
+    ExplainFilter, NodesFilter, Phase, QuestionSpec, QueueFilter, TeamsFilter, WhatIfFilter,
+};
 use crate::kinds::Kinds;
 use crate::view::answers::Kind;
 use crate::view::{Accelerators, NodeRow, Teams, TeamsRow, WhatIfRow, WorkloadRow};
@@ -73,35 +75,68 @@ pub fn nodes(options: &Options) -> anyhow::Result<()> {
 
 /// `sluice explain`. The workloads may be named without their namespace.
 pub fn explain(options: &Options, words: &[String]) -> anyhow::Result<()> {
-    let found = cluster::with(&options.cluster, async |cluster| {
-        let read = |words: &[String]| Target::read(words, options.cluster.namespace(), &cluster.namespace);
-        if let [kind, _] = words
-            && !kind.contains('/')
-        {
-            let target = read(words)?;
-            // Only objects tell whether the first word is the kind of the second, unless Sluice has such a kind itself.
-            let known = target.has_known_kind();
-            if known || named(&cluster, &target).await?.0.iter().any(|row| target.may_be(&row.kind)) {
-                return explained(&cluster, &target).await;
+    let (found, problems) = cluster::with(&options.cluster, async |cluster| {
+        let targets = targets(&options.cluster, &cluster, words).await?;
+        let (mut found, mut problems) = (Vec::new(), Vec::new());
+        for target in &targets {
+            match explained(&cluster, target).await {
+                Ok(rows) => found.extend(rows),
+                Err(problem) => problems.push(problem),
             }
         }
-        let targets: Vec<Target> = words.chunks(1).map(read).collect::<Result<_, _>>()?;
-        let mut found = Vec::new();
-        for target in &targets {
-            found.extend(explained(&cluster, target).await?);
-        }
-        Ok(found)
+        Ok((found, problems))
     })?;
+    // What there is of several is printed, whatever there is not.
+    if !found.is_empty() || problems.is_empty() {
+        print_explained(options, &found)?;
+    }
+    all(problems)
+}
+
+/// The problems as one error; none is none. One that several workloads have, such as no connection, is said once.
+fn all(mut problems: Vec<anyhow::Error>) -> anyhow::Result<()> {
+    if problems.len() < 2 {
+        return problems.pop().map_or(Ok(()), Err);
+    }
+    let mut lines: Vec<String> = problems.iter().map(|problem| format!("{problem:#}")).collect();
+    lines.dedup();
+    anyhow::bail!(lines.join("; "))
+}
+
+fn print_explained(options: &Options, found: &[WorkloadRow]) -> anyhow::Result<()> {
     let screen = Screen::new();
     let columns = columns::every();
     let answer = Answer {
         kind: Kind::WorkloadList,
         document: &found,
-        rows: &found,
+        rows: found,
         columns: &columns,
         name: columns::name_of,
     };
-    answer.print(&options.print, &screen, || table::explain(&found, &screen))
+    answer.print(&options.print, &screen, || table::explain(found, &screen))
+}
+
+/// The workloads that the words of a command name: each word one, or two words one as KIND NAME.
+///
+/// # Errors
+/// When a word is malformed, or the question is not answered.
+pub async fn targets(
+    options: &cluster::Options,
+    cluster: &Cluster,
+    words: &[String],
+) -> anyhow::Result<Vec<Target>> {
+    let read = |words: &[String]| Target::read(words, options.namespace(), &cluster.namespace);
+    if let [kind, _] = words
+        && !kind.contains('/')
+    {
+        let target = read(words)?;
+        // Only objects tell whether the first word is the kind of the second, unless Sluice has such a kind itself.
+        let known = target.has_known_kind();
+        if known || named(cluster, &target).await?.0.iter().any(|row| target.may_be(&row.kind)) {
+            return Ok(vec![target]);
+        }
+    }
+    Ok(words.chunks(1).map(read).collect::<Result<_, _>>()?)
 }
 
 /// The workloads of the name and kind of a target.
@@ -112,7 +147,10 @@ async fn explained(cluster: &Cluster, target: &Target) -> anyhow::Result<Vec<Wor
     let (mut found, note) = named(cluster, target).await?;
     if found.is_empty() {
         let Target { namespace, name, .. } = target;
-        anyhow::bail!(note.unwrap_or_else(|| format!("Sluice manages no Job or Pod {namespace}/{name}")));
+        anyhow::bail!(note.unwrap_or_else(|| match is_anywhere(cluster, target) {
+            true => format!("Sluice manages no workload {name} in any namespace"),
+            false => format!("Sluice manages no Job or Pod {namespace}/{name}"),
+        }));
     }
     let kinds: Vec<String> = found.iter().map(|row| row.kind.clone()).collect();
     found.retain(|row| target.may_be(&row.kind));
@@ -122,8 +160,20 @@ async fn explained(cluster: &Cluster, target: &Target) -> anyhow::Result<Vec<Wor
     Ok(found)
 }
 
+/// Whether a workload is looked for in all namespaces: it is asked about all, and none is named.
+fn is_anywhere(cluster: &Cluster, target: &Target) -> bool {
+    cluster.all && !target.is_in_named_namespace
+}
+
 /// The workloads of the name of a target, of any kind; without one, why where Sluice does not manage the namespace.
 async fn named(cluster: &Cluster, target: &Target) -> anyhow::Result<(Vec<WorkloadRow>, Option<String>)> {
+    if is_anywhere(cluster, target) {
+        let queue = QueueFilter { states: Phase::ALL.to_vec(), ..QueueFilter::default() };
+        let spec = QuestionSpec { queue: Some(queue), ..QuestionSpec::default() };
+        let mut rows: Vec<WorkloadRow> = cluster.ask(spec).await?;
+        rows.retain(|row| row.head.name == target.name);
+        return Ok((rows, None));
+    }
     let mut cluster = cluster.clone();
     cluster.namespace.clone_from(&target.namespace);
     let namespace = cluster.all.then(|| target.namespace.clone());
@@ -240,6 +290,19 @@ fn in_namespace(mut object: Value, given: Option<&str>, default: &str) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_problems_of_several_workloads_are_one_error() {
+        let of = |lines: &[&'static str]| {
+            let problems = lines.iter().map(|line| anyhow::Error::msg(*line)).collect();
+            all(problems).map_err(|error| error.to_string())
+        };
+        assert_eq!(of(&[]), Ok(()));
+        assert_eq!(of(&["no a/x", "no a/y"]), Err("no a/x; no a/y".to_owned()));
+        assert_eq!(of(&["unreachable", "unreachable"]), Err("unreachable".to_owned()));
+        let invalid = all(vec![Invalid("wrong".to_owned()).into()]).expect_err("it is wrong");
+        assert!(invalid.is::<Invalid>(), "the exit code stays");
+    }
 
     fn read(text: &str, namespace: Option<&str>) -> Result<Vec<Value>, String> {
         let file = tempfile::NamedTempFile::new().expect("a scratch file");

@@ -9,6 +9,8 @@ pub struct Target {
     kind: Option<String>,
     /// Its namespace.
     pub namespace: String,
+    /// Whether the argument or an option names the namespace, so that it is not merely that of the context.
+    pub is_in_named_namespace: bool,
     /// Its name.
     pub name: String,
 }
@@ -19,7 +21,7 @@ impl Target {
     /// [`KINDS`].
     ///
     /// # Errors
-    /// [`Invalid`] when it is none of these.
+    /// [`Invalid`] when it is none of these, or its kind is known and never one of a workload.
     pub fn read(words: &[String], given: Option<&str>, default: &str) -> Result<Self, Invalid> {
         let written = words.join(" ");
         let wrong = || Err(Invalid(format!("{written}: {FORMS}")));
@@ -31,6 +33,10 @@ impl Target {
             [kind, name] if !kind.contains('/') => (Some(kind.as_str()), name.as_str()),
             _ => return wrong(),
         };
+        if let Some((kind, why)) = first.and_then(no_workload) {
+            return Err(Invalid(format!("{written}: a {kind} is {why}")));
+        }
+        let is_given = given.is_some();
         let default = given.unwrap_or(default);
         if name.is_empty() || name.contains('/') || first == Some("") || default.is_empty() {
             return wrong();
@@ -38,8 +44,13 @@ impl Target {
         let is_kind =
             |first: &&str| given.is_some() || words.len() == 2 || KINDS.iter().any(|kind| is(first, kind));
         let kind = first.filter(is_kind);
-        let namespace = first.filter(|_| kind.is_none()).unwrap_or(default);
-        Ok(Self { kind: kind.map(ToOwned::to_owned), namespace: namespace.to_owned(), name: name.to_owned() })
+        let namespace = first.filter(|_| kind.is_none());
+        Ok(Self {
+            kind: kind.map(ToOwned::to_owned),
+            is_in_named_namespace: is_given || namespace.is_some(),
+            namespace: namespace.unwrap_or(default).to_owned(),
+            name: name.to_owned(),
+        })
     }
 
     /// Whether the argument matches an object of this kind; a pod's name matches its PodGroup too.
@@ -68,6 +79,31 @@ const FORMS: &str = "expected NAME, KIND/NAME or NAMESPACE/NAME";
 
 /// The kinds that may stand before a slash. Others are written as `KIND NAME`.
 const KINDS: [&str; 8] = ["Job", "Pod", "PodGroup", "JobSet", "TrainJob", "PyTorchJob", "RayJob", "MPIJob"];
+
+/// Kinds that kubectl knows and that are no workloads, with their short names, and why not. A namespace of one of these names
+/// is written as `-n NAMESPACE`.
+const OTHERS: [(&str, &str, &str); 10] = [
+    ("CronJob", "cj", THEIR_JOBS),
+    ("Deployment", "deploy", THEIR_PODS),
+    ("StatefulSet", "sts", THEIR_PODS),
+    ("ReplicaSet", "rs", THEIR_PODS),
+    ("DaemonSet", "ds", THEIR_PODS),
+    ("ReplicationController", "rc", THEIR_PODS),
+    ("Node", "no", "no workload"),
+    ("Namespace", "ns", "no workload"),
+    ("Service", "svc", "no workload"),
+    ("Team", "team", "no workload; `sluice teams` shows it"),
+];
+const THEIR_JOBS: &str = "no workload itself: its Jobs are, and `sluice queue` has their names";
+const THEIR_PODS: &str = "no workload itself: its pods are, and `sluice queue` has their names";
+
+/// The kind that is written, if it is known and never one of a workload, and why it is none.
+fn no_workload(written: &str) -> Option<(&'static str, &'static str)> {
+    let resource = written.split('.').next().unwrap_or_default();
+    let found =
+        OTHERS.iter().find(|(kind, short, _)| is(written, kind) || resource.eq_ignore_ascii_case(short));
+    found.map(|(kind, _, why)| (*kind, *why))
+}
 
 /// Whether a kind is written as kubectl accepts it: any case, singular or plural, short, or with its group.
 fn is(written: &str, kind: &str) -> bool {
@@ -125,6 +161,25 @@ mod tests {
         assert!(given.namespace == "a" && given.may_be("SparkJob") && !given.may_be("Job"));
         let any = read("a/b").expect("a workload");
         assert!(any.may_be("Job") && any.may_be("Pod"));
+    }
+
+    #[test]
+    fn a_kind_that_is_no_workload_is_not_taken_for_a_namespace() {
+        for (written, expected) in [
+            ("cronjob/nightly", "cronjob/nightly: a CronJob is no workload itself: its Jobs are"),
+            ("cronjobs.batch/nightly", "cronjobs.batch/nightly: a CronJob is no workload itself"),
+            ("cj nightly", "cj nightly: a CronJob is no workload itself"),
+            ("deployment/serve", "deployment/serve: a Deployment is no workload itself: its pods are"),
+            ("deploy/serve", "deploy/serve: a Deployment"),
+            ("node/n1", "node/n1: a Node is no workload"),
+        ] {
+            let error = read(written).expect_err(written);
+            assert!(error.starts_with(expected), "{error}");
+        }
+        let named = |written: &str| read(written).expect(written).is_in_named_namespace;
+        assert!(named("a/b") && !named("b") && !named("job/b"));
+        let given = Target::read(&["b".to_owned()], Some("deploy"), "here").expect("a workload");
+        assert!(given.is_in_named_namespace && given.namespace == "deploy");
     }
 
     #[test]

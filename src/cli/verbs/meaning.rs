@@ -13,8 +13,7 @@ pub enum Meaning {
 
 /// The state of this name; `None` for one that this version does not know.
 fn phase(state: &str) -> Option<Phase> {
-    let phases = [Phase::Held, Phase::Pending, Phase::Running, Phase::Evicting, Phase::Finished];
-    phases.into_iter().find(|phase| phase.code() == state)
+    Phase::ALL.into_iter().find(|phase| phase.code() == state)
 }
 
 /// What `sluice hold` means. What runs is not stopped, and is held when it waits again.

@@ -19,11 +19,11 @@ use self::meaning::Meaning;
 use self::object::Object;
 pub use self::queues::{Paused, QueueArgument, pause, resume};
 use self::report::Report;
-use super::Invalid;
 use super::cluster::{self, Cluster, Page};
 use super::complete;
 use super::queue::{Filter, why_none};
 use super::target::Target;
+use super::{Invalid, ask};
 use crate::api::names;
 use crate::api::question::{ExplainFilter, QuestionSpec};
 use crate::view::WorkloadRow;
@@ -35,7 +35,7 @@ const LOOK: Duration = Duration::from_secs(2);
 #[derive(Clone, Debug, clap::Args)]
 #[group(skip)]
 pub struct Workloads {
-    /// The workloads: NAME, KIND/NAME or NAMESPACE/NAME.
+    /// The workloads: NAME, KIND/NAME or NAMESPACE/NAME; or one as KIND NAME.
     #[arg(value_name = "WORKLOAD", required = true, add = complete::workloads())]
     workloads: Vec<String>,
 }
@@ -44,7 +44,7 @@ pub struct Workloads {
 #[derive(Clone, Debug, clap::Args)]
 #[group(skip)]
 pub struct Chosen {
-    /// The workloads: NAME, KIND/NAME or NAMESPACE/NAME.
+    /// The workloads: NAME, KIND/NAME or NAMESPACE/NAME; or one as KIND NAME.
     #[arg(value_name = "WORKLOAD", add = complete::workloads())]
     workloads: Vec<String>,
     /// The workloads to find where none is named.
@@ -76,16 +76,15 @@ struct Found {
 /// What Sluice says of each workload that is named.
 async fn find(options: &Options, cluster: &Cluster, words: &[String]) -> anyhow::Result<Vec<WorkloadRow>> {
     let mut rows = Vec::new();
-    for word in words {
-        rows.push(found(options, cluster, word).await?.row);
+    for target in ask::targets(&options.cluster, cluster, words).await? {
+        rows.push(found(cluster, &target).await?.row);
     }
     Ok(rows)
 }
 
 /// The one workload of this name.
-async fn found(options: &Options, cluster: &Cluster, word: &String) -> anyhow::Result<Found> {
-    let target = Target::read(std::slice::from_ref(word), options.cluster.namespace(), &cluster.namespace)?;
-    let Page { mut rows, at, note, .. } = rows_of(cluster, &target).await?;
+async fn found(cluster: &Cluster, target: &Target) -> anyhow::Result<Found> {
+    let Page { mut rows, at, note, .. } = rows_of(cluster, target).await?;
     rows.retain(|row| target.may_be(&row.kind));
     let label = target.label();
     match (rows.pop(), rows.is_empty()) {
@@ -202,8 +201,8 @@ pub fn top(options: &Options, Workloads { workloads }: &Workloads) -> anyhow::Re
 /// `sluice requeue`: at the time of Sluice's clock, since that of the caller may be wrong.
 pub fn requeue(options: &Options, Workloads { workloads }: &Workloads) -> anyhow::Result<()> {
     acting(options, "requeue", async |cluster, report| {
-        for word in workloads {
-            let Found { row, at } = found(options, cluster, word).await?;
+        for target in ask::targets(&options.cluster, cluster, workloads).await? {
+            let Found { row, at } = found(cluster, &target).await?;
             let object = Object::of(&row)?;
             match meaning::requeue(&row.head.state) {
                 Meaning::Writes(meaning) => {
