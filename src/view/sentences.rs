@@ -34,6 +34,10 @@ impl WhatIfRow {
         let mut sentences = match head.state.as_str() {
             "Running" if self.displaced.is_empty() => vec![format!("Would start now {}.", self.place())],
             "Running" => vec![format!("Would start once preempted work has stopped, {}.", self.place())],
+            // What its annotation holds keeps a place in the queue; what its user has suspended has none.
+            "Held" if head.reason == Reason::OnHold.code() => {
+                vec![format!("Would not start. {}", head.message)]
+            }
             "Held" => vec![format!("Would not be in the queue. {}", head.message)],
             _ => {
                 let (start, basis) = (self.eta.sentence(now, clock), &self.eta.message);
@@ -157,6 +161,13 @@ mod tests {
         let expected =
             "Would start now within the guarantee of pool default on gpu-0 (2 pods), gpu-1 (1 pod).";
         assert_eq!(few.sentences(now(), &utc), [expected]);
+        let held =
+            row("Held", json!({"reason": "OnHold", "message": "On hold, and keeps its place in the queue."}));
+        assert_eq!(
+            held.sentences(now(), &utc),
+            ["Would not start. On hold, and keeps its place in the queue."],
+            "it is in the queue"
+        );
         let many = row("Running", json!({"pool": "a100", "nodes": nodes, "borrowed": true}));
         let said = many.sentences(now(), &utc).concat();
         assert!(

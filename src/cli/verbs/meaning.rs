@@ -17,8 +17,16 @@ fn phase(state: &str) -> Option<Phase> {
 }
 
 /// What `sluice hold` means. What runs is not stopped, and is held when it waits again.
-pub fn hold(state: &str) -> Meaning {
+/// Pods do not wait again.
+pub fn hold(kind: &str, state: &str) -> Meaning {
+    let are_pods = matches!(kind, "Pod" | "PodGroup");
     match phase(state) {
+        Some(Phase::Running) if are_pods => Meaning::Nothing(
+            "runs, and pods without a Job never return to the queue, so there is nothing to hold",
+        ),
+        Some(Phase::Evicting) if are_pods => Meaning::Nothing(
+            "is stopping, and pods without a Job never return to the queue, so there is nothing to hold",
+        ),
         Some(Phase::Running) => Meaning::Writes(
             "runs on, since a hold stops no run; once it is back in the queue it is on hold, and starts again only after \
              `sluice release`",
@@ -30,6 +38,16 @@ pub fn hold(state: &str) -> Meaning {
         Some(Phase::Held | Phase::Pending) | None => Meaning::Writes(
             "is on hold: it keeps its place in the queue, and starts again only after `sluice release`",
         ),
+    }
+}
+
+/// What a workload still does that has not come to the state that is waited for.
+pub fn still(state: &str) -> &'static str {
+    match phase(state) {
+        Some(Phase::Running) => "still runs",
+        Some(Phase::Evicting) => "is still stopping",
+        Some(Phase::Held) => "is still on hold",
+        Some(Phase::Pending | Phase::Finished) | None => "still waits",
     }
 }
 
@@ -55,13 +73,35 @@ mod tests {
         for (state, begins) in
             [("Pending", "is on hold"), ("Running", "runs on"), ("Evicting", "is stopping")]
         {
-            let Meaning::Writes(meaning) = hold(state) else { panic!("{state}: nothing is written") };
+            let Meaning::Writes(meaning) = hold("Job", state) else { panic!("{state}: nothing is written") };
             assert!(
                 meaning.starts_with(begins) && meaning.ends_with("only after `sluice release`"),
                 "{meaning}"
             );
         }
-        assert!(matches!(hold("Finished"), Meaning::Nothing(_)));
+        assert!(matches!(hold("Job", "Finished"), Meaning::Nothing(_)));
+    }
+
+    #[test]
+    fn pods_that_run_never_wait_again_so_they_are_not_held() {
+        for kind in ["Pod", "PodGroup"] {
+            assert!(matches!(hold(kind, "Pending"), Meaning::Writes(_)), "{kind}");
+            for state in ["Running", "Evicting"] {
+                let Meaning::Nothing(why) = hold(kind, state) else {
+                    panic!("{kind} {state}: it is written")
+                };
+                assert!(why.contains("never return to the queue"), "{why}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_wait_that_is_too_long_says_what_the_workload_does() {
+        for (state, does) in
+            [("Running", "still runs"), ("Pending", "still waits"), ("Held", "is still on hold")]
+        {
+            assert_eq!(still(state), does);
+        }
     }
 
     #[test]

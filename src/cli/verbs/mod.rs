@@ -138,7 +138,7 @@ pub fn hold(options: &Options, Workloads { workloads }: &Workloads) -> anyhow::R
     acting(options, "hold", async |cluster, report| {
         for row in find(options, cluster, workloads).await? {
             let object = Object::of(&row)?;
-            match meaning::hold(&row.head.state) {
+            match meaning::hold(&row.kind, &row.head.state) {
                 Meaning::Writes(meaning) => {
                     object.annotate(cluster, options, names::HOLD, Some("true")).await?;
                     report.workload(&object, true, meaning)?;
@@ -295,12 +295,13 @@ pub fn wait(
                     report.workload(&object, true, done)?;
                     break;
                 }
+                let still = meaning::still(state);
                 if let Some(now) = now.filter(|now| now.head.message != said) {
                     writeln!(stderr(), "{label}: {}: {}", now.head.reason, now.head.message)?;
                     said = now.head.message;
                 }
                 if timeout.is_some_and(|timeout| began.elapsed() >= timeout) {
-                    anyhow::bail!("{label} still waits after {:.0?}", began.elapsed());
+                    anyhow::bail!("{label} {still} after {:.0?}", began.elapsed());
                 }
                 tokio::time::sleep(LOOK).await;
             }

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::call::{Options, tell};
 use super::report::Report;
-use crate::api::team::Team;
+use crate::api::team::{Paused as State, Team, TeamQueue};
 use crate::cli::resources::refused;
 use crate::cli::{cluster, complete};
 
@@ -33,35 +33,51 @@ pub enum Paused {
 
 /// `sluice pause`.
 pub fn pause(options: &Options, queue: &QueueArgument, paused: Paused) -> anyhow::Result<()> {
-    let (value, meaning) = match paused {
-        Paused::Hold => ("Hold", "is paused: nothing of it starts, and what runs goes on"),
-        Paused::Drain => ("Drain", "is drained: nothing of it starts, and what may be preempted is evicted"),
+    let (value, meanings) = match paused {
+        Paused::Hold => (
+            State::Hold,
+            (
+                "is paused: nothing of it starts, and what runs goes on",
+                "is paused already; nothing of it starts",
+            ),
+        ),
+        Paused::Drain => (
+            State::Drain,
+            (
+                "is drained: nothing of it starts, and what may be preempted is evicted",
+                "is drained already; nothing of it starts",
+            ),
+        ),
     };
-    write((options, "pause"), queue, value, meaning)
+    write((options, "pause"), queue, value, meanings)
 }
 
 /// `sluice resume`.
 pub fn resume(options: &Options, queue: &QueueArgument) -> anyhow::Result<()> {
-    write((options, "resume"), queue, "", "is open again")
+    write((options, "resume"), queue, State::No, ("is open again", "is not paused"))
+}
+
+/// The queues of a team, or the one of this name, by their place in the list: those to change, and those that are in that state.
+fn split(queues: &[TeamQueue], name: Option<&str>, to: State) -> (Vec<(usize, String)>, Vec<String>) {
+    let named = queues.iter().enumerate().filter(|(_, one)| name.is_none_or(|name| name == one.name));
+    let (same, others): (Vec<_>, Vec<_>) = named.partition(|(_, one)| one.paused == to);
+    let others = others.into_iter().map(|(place, one)| (place, one.name.clone()));
+    (others.collect(), same.into_iter().map(|(_, one)| one.name.clone()).collect())
 }
 
 fn write(
     (options, action): (&Options, &'static str),
     asked: &QueueArgument,
-    value: &str,
-    meaning: &str,
+    value: State,
+    (meaning, already): (&str, &str),
 ) -> anyhow::Result<()> {
     let QueueArgument { team, queue } = asked;
     cluster::with(&options.cluster, async |cluster| {
         let label = format!("team {team}");
         let teams: Api<Team> = Api::all(cluster.client());
         let object = teams.get(team).await.map_err(|error| refused(&label, error))?;
-        let named = |name: &str| queue.as_deref().is_none_or(|queue| queue == name);
-        let chosen: Vec<(usize, String)> = (object.spec.queues.iter().enumerate())
-            .filter(|(_, one)| named(&one.name))
-            .map(|(place, one)| (place, one.name.clone()))
-            .collect();
-        if chosen.is_empty() {
+        let (chosen, same) = split(&object.spec.queues, queue.as_deref(), value);
+        if chosen.is_empty() && same.is_empty() {
             let names: Vec<&str> = object.spec.queues.iter().map(|one| one.name.as_str()).collect();
             match queue {
                 Some(queue) => anyhow::bail!("{label} has no queue {queue}; it has: {}", names.join(", ")),
@@ -79,14 +95,40 @@ fn write(
                 ]
             })
             .collect();
-        let text = serde_json::to_string(&changes)?;
-        tell(options, &["patch", "team", team, "--type=json", "-p", &text]);
-        let patch: json_patch::Patch = serde_json::from_value(json!(changes))?;
-        let patched = teams.patch(team, &PatchParams::default(), &Patch::<()>::Json(patch)).await;
-        patched.map_err(|error| refused(&label, error))?;
+        if !changes.is_empty() {
+            let text = serde_json::to_string(&changes)?;
+            tell(options, &["patch", "team", team, "--type=json", "-p", &text]);
+            let patch: json_patch::Patch = serde_json::from_value(json!(changes))?;
+            let patched = teams.patch(team, &PatchParams::default(), &Patch::<()>::Json(patch)).await;
+            patched.map_err(|error| refused(&label, error))?;
+        }
         Report::of(options, action, async |report| {
-            chosen.iter().try_for_each(|(_, name)| report.queue(team, name, meaning))
+            chosen.iter().try_for_each(|(_, name)| report.queue(team, name, (true, meaning)))?;
+            same.iter().try_for_each(|name| report.queue(team, name, (false, already)))
         })
         .await
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_queues_in_another_state_are_written() {
+        let queues: Vec<TeamQueue> = serde_json::from_value(json!([
+            {"name": "day"}, {"name": "night", "paused": "Hold"}, {"name": "week", "paused": "Drain"},
+        ]))
+        .expect("queues");
+        let names = |text: &[&str]| text.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let split = |name, to| {
+            let (others, same) = split(&queues, name, to);
+            (others.into_iter().map(|(place, _)| place).collect::<Vec<_>>(), same)
+        };
+        assert_eq!(split(None, State::No), (vec![1, 2], names(&["day"])));
+        assert_eq!(split(Some("day"), State::No), (vec![], names(&["day"])));
+        assert_eq!(split(Some("night"), State::Drain), (vec![1], names(&[])), "a drain is more than a hold");
+        assert_eq!(split(None, State::Hold), (vec![0, 2], names(&["night"])));
+        assert_eq!(split(Some("zz"), State::No), (vec![], names(&[])));
+    }
 }

@@ -46,11 +46,11 @@ impl Report {
         })
     }
 
-    /// Adds what has been done to a queue of a team.
-    pub fn queue(&mut self, team: &str, queue: &str, meaning: &str) -> anyhow::Result<()> {
+    /// Adds what has been done to a queue of a team, or what there was not to do.
+    pub fn queue(&mut self, team: &str, queue: &str, (done, meaning): (bool, &str)) -> anyhow::Result<()> {
         self.add(ActionRow {
             action: self.action.to_owned(),
-            done: true,
+            done,
             kind: "Queue".to_owned(),
             namespace: None,
             team: Some(team.to_owned()),

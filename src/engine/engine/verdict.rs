@@ -19,9 +19,7 @@ pub fn verdict(scheduler: &Scheduler, id: &WorkloadId) -> Option<Verdict> {
         Phase::Leaving { .. } if info.workload.hold => {
             at(State::Held, Reason::HeldByUser, format!("On hold by its user; {}.", stopping(info)))
         }
-        Phase::Stopping(_) | Phase::Leaving { .. } => {
-            at(State::Evicting, Reason::Evicted, format!("Stopping: {}.", stopping(info)))
-        }
+        Phase::Stopping(_) | Phase::Leaving { .. } => at(State::Evicting, Reason::Evicted, stops(info)),
         Phase::Starting(admission) | Phase::Running(admission) | Phase::Resizing { to: admission, .. } => {
             Some(running(scheduler, info, admission))
         }
@@ -107,6 +105,14 @@ fn held(workload: &Workload) -> Verdict {
             let message = format!("On hold: {why}.");
             Verdict { state: State::Held, reason: Reason::HeldByUser, message }
         }
+    }
+}
+
+/// How far a run that ends has come.
+fn stops(info: &WorkloadInfo) -> String {
+    match info.usage.pods {
+        0 => "Has stopped: its pods have gone.".to_owned(),
+        _ => format!("Stopping: {}.", stopping(info)),
     }
 }
 

@@ -96,7 +96,8 @@ impl Target for Jobs {
         let (granted, wanted) = (granted_pods(old), parallelism(submitted));
         if !grows {
             context.warnings.push(format!(
-                "sluice: the Job keeps the {granted} pods it was granted; suspend it first to queue for more"
+                "sluice: the Job keeps the {} it was granted; suspend it first to queue for more",
+                counted(granted)
             ));
             return;
         }
@@ -108,7 +109,8 @@ impl Target for Jobs {
             context.draft.set(&annotation_at(names::WANTED_PARALLELISM), wanted.to_string());
         }
         context.warnings.push(format!(
-            "sluice: the Job keeps the {granted} pods it was granted, and grows to {wanted} as capacity allows"
+            "sluice: the Job keeps the {} it was granted, and grows to {wanted} as capacity allows",
+            counted(granted)
         ));
     }
 
@@ -151,9 +153,9 @@ impl Target for Jobs {
         let (old, new) = (context.old, context.object());
         if !self.is_suspended(new) && exceeds_grant(old, new) {
             return Err(format!(
-                "spec.parallelism {} is more than the {} pods it was granted; suspend it first to queue for more",
+                "spec.parallelism {} is more than the {} it was granted; suspend it first to queue for more",
                 parallelism(new),
-                granted_pods(old)
+                counted(granted_pods(old))
             ));
         }
         if let Some(key) = gpu_fraction::changed(old, new) {
@@ -231,6 +233,11 @@ fn record(job: &Value) -> Option<Record> {
 /// The pods that the record grants; without a record the pods that the Job runs.
 fn granted_pods(job: &Value) -> u64 {
     record(job).map_or(parallelism(job), |record| u64::from(record.pods))
+}
+
+/// A number of pods, in words.
+fn counted(pods: u64) -> String {
+    if pods == 1 { "1 pod".to_owned() } else { format!("{pods} pods") }
 }
 
 /// The pods that the user of an admitted Job wants.

@@ -43,7 +43,12 @@ pub async fn running_pods_stay_with_their_job(world: &World) -> Result<()> {
     let pods = |count: u32| json!({"spec": {"parallelism": count}}).to_string();
     passes(world, &["patch", "job", "first", "--type=merge", "-p", &pods(1)]).await?;
     running(world, "a", 1).await?;
-    refused(world, &["patch", "job", "first", "--type=merge", "-p", &pods(3)], "pods it was granted").await?;
+    refused(
+        world,
+        &["patch", "job", "first", "--type=merge", "-p", &pods(3)],
+        "it was granted; suspend it first",
+    )
+    .await?;
     // The same manifest can be applied again.
     alice.apply(&manifest).await?;
     Ok(())

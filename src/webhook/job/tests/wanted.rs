@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::webhook::job::tests::{record, running};
 use crate::webhook::test_client::{ALICE, Answer, Ask, ask, with};
 
 /// An elastic Job that runs four pods, with this change.
@@ -99,4 +100,13 @@ async fn what_is_wanted_is_a_number_and_within_the_cap() {
     }
     let answer = ask(Ask::update(elastic(wants("8000")), elastic(wants("9999999")))).await;
     assert!(!answer.allowed, "{answer:?}");
+}
+
+#[tokio::test]
+async fn one_granted_pod_is_one_pod() {
+    let marks = json!({"sluice.dev/admission": record(1)});
+    let small = running(json!({"metadata": {"annotations": marks}, "spec": {"parallelism": 1}}));
+    let larger = with(small.clone(), json!({"spec": {"parallelism": 3}}));
+    let message = ask(Ask::update(small, larger)).await.message;
+    assert!(message.contains("is more than the 1 pod it was granted"), "{message}");
 }
