@@ -68,7 +68,7 @@ pub struct Answer {
     pub total: Option<usize>,
     /// Where the next page begins.
     pub cursor: Option<String>,
-    /// Why there are no rows, where Sluice does not manage the namespace.
+    /// Why there are no rows, where Sluice does not manage the namespace or a name in the question is none.
     pub note: Option<String>,
     /// Whether the rows are still those of the version that the question named.
     pub unchanged: bool,

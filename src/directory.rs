@@ -16,7 +16,7 @@ use crate::api::priority::Class;
 use crate::api::seats::Seats;
 use crate::engine::Ceilings;
 use crate::engine::types::amount::ResourceList;
-use crate::engine::types::{Name, Team};
+use crate::engine::types::{DEFAULT_POOL, Name, Team};
 use crate::kinds::Kinds;
 
 /// The directory, shared by its readers and replaced by the cache.
@@ -179,6 +179,51 @@ impl Directory {
             )
         };
         (!self.namespaces.contains_key(namespace)).then(line)
+    }
+
+    /// Which of the names that a question filters by is none, with those that there are.
+    #[must_use]
+    pub fn unknown(&self, names: &Names<'_>) -> Option<String> {
+        let Names { team, queue, pool } = *names;
+        if let Some(team) = team.filter(|team| !self.teams.contains_key(*team)) {
+            return Some(format!("there is no team {team}; {}", listed(self.teams.keys())));
+        }
+        if let Some(pool) = pool.filter(|pool| *pool != DEFAULT_POOL && !self.pools.contains(*pool)) {
+            let default = Name::from(DEFAULT_POOL);
+            let pools: BTreeSet<&Name> = self.pools.iter().chain([&default]).collect();
+            return Some(format!("there is no pool {pool}; {}", listed(pools)));
+        }
+        let teams = self.teams.values().filter(|of| team.is_none_or(|team| *of.name == *team));
+        let queues: BTreeSet<&Name> = teams.flat_map(|team| &team.queues).map(|queue| &queue.name).collect();
+        let queue = queue.filter(|queue| !queues.iter().any(|known| ***known == **queue))?;
+        let of = team.map_or_else(String::new, |team| format!(" in team {team}"));
+        Some(format!("there is no queue {queue}{of}; {}", listed(queues)))
+    }
+}
+
+/// Names that a question filters by.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Names<'a> {
+    /// The team.
+    pub team: Option<&'a str>,
+    /// The queue.
+    pub queue: Option<&'a str>,
+    /// The pool.
+    pub pool: Option<&'a str>,
+}
+
+/// The most names that a sentence lists.
+const FEW: usize = 20;
+
+fn listed<'a>(names: impl IntoIterator<Item = &'a Name>) -> String {
+    let names: Vec<&str> = names.into_iter().map(|name| &**name).collect();
+    let more = names.len().saturating_sub(FEW);
+    let first = names.get(..FEW).unwrap_or(&names).join(", ");
+    match (names.len(), more) {
+        (0, _) => "there are none".to_owned(),
+        (1, _) => format!("there is {first}"),
+        (_, 0) => format!("there are {first}"),
+        _ => format!("there are {first} and {more} more"),
     }
 }
 

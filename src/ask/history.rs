@@ -7,10 +7,12 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::page::{Keyed, Listing, Rows, most_rows};
+use super::rows::noted;
 use super::scope::{Refusal, Scope};
 use super::state::{AskState, away};
 use crate::api::accounts::{HistoryFilter, ReportFilter, ReportKind};
 use crate::api::question::{Encoding, QuestionSpec};
+use crate::directory::Names;
 use crate::history::query::{Choice, Periods, Place, Unread};
 use crate::view::accounts::{HistoryRow, ReportRow};
 
@@ -46,15 +48,23 @@ pub async fn runs(
         None => None,
     };
     let most = most_rows(spec);
+    let (team, first) = (filter.team.clone(), after.is_none());
     // One more row than the page has shows whether it is the last.
     let mut rows = state.history.runs(filter, after, most + 1).await?;
+    // A team that has gone may have runs.
+    let names = Names { team: team.as_deref().filter(|_| first && rows.is_empty()), ..Names::default() };
+    let note = state.directory.load().unknown(&names);
     let (directory, scope) = (state.directory.load(), scope.clone());
     let (since, encoding) = (spec.since.clone(), spec.encoding);
     away(move || {
         if let Some(sight) = scope.sight(&directory) {
             rows.iter_mut().for_each(|row| sight.run(row));
         }
-        newest(&rows, most, since.as_deref(), encoding)
+        let mut answer = newest(&rows, most, since.as_deref(), encoding)?;
+        if let Some(note) = note {
+            answer["note"] = note.into();
+        }
+        Ok(answer)
     })
     .await
 }
@@ -96,15 +106,16 @@ pub async fn report(
         _ => None,
     };
     let ReportFilter { kind, team, prices, .. } = filter;
-    let accelerators = state.accelerators.clone();
+    let (accelerators, of) = (state.accelerators.clone(), team.clone());
     let rows = state.history.report(Choice { kind, periods, namespace, team, prices, accelerators }).await?;
     let spec = spec.clone();
-    away(move || {
+    let answer = away(move || {
         let rows: Vec<ReportRow> = Arc::unwrap_or_clone(rows);
         let keyed = rows.into_iter().enumerate().map(|(at, row)| Keyed { key: format!("{at:08}"), row });
         Listing::new(keyed.collect())?.page(&spec)
     })
-    .await
+    .await?;
+    Ok(noted(state, None, &Names { team: of.as_deref(), ..Names::default() }, answer))
 }
 
 #[cfg(test)]

@@ -170,7 +170,7 @@ async fn answer(state: &AskState, request: &Request, spec: Value) -> Result<Valu
     }
     let scope = Scope::of(request)?;
     let spec: QuestionSpec =
-        serde_path_to_error::deserialize(spec).map_err(|error| Refusal::invalid(format!("spec.{error}")))?;
+        serde_path_to_error::deserialize(spec).map_err(|error| Refusal::invalid(unread(&error)))?;
     let _all = state.turns.all.try_acquire().map_err(|_| {
         Refusal::busy("too many questions are being answered at once; try again in a few seconds")
     })?;
@@ -200,6 +200,16 @@ async fn answer(state: &AskState, request: &Request, spec: Value) -> Result<Valu
         QuestionSpec { what_if: Some(job), .. } => what_if(state, &scope, &spec, (job, user)).await,
         _ => Err(Refusal::invalid(ONE)),
     }
+}
+
+/// Why a Question cannot be read. Of a time the parser says only where it stopped, so its form is named.
+fn unread(error: &serde_path_to_error::Error<serde_json::Error>) -> String {
+    let path = error.path().to_string();
+    let of_time = ["history.from", "history.to", "report.from", "report.to", "report.cuts["];
+    if of_time.iter().any(|field| path.starts_with(field)) {
+        return format!("spec.{path}: expected a time such as 2026-11-01T00:00:00Z ({})", error.inner());
+    }
+    format!("spec.{error}")
 }
 
 /// How many things a Question asks.

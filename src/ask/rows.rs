@@ -17,6 +17,7 @@ use crate::api::question::{
 };
 use crate::api::schema::MOST_OBJECTS;
 use crate::controller::{Choice, Question, WorkloadsPart};
+use crate::directory::Names;
 use crate::forecast::{Starts, Unanswered};
 use crate::view::{TeamsRow, WorkloadHead, WorkloadRow};
 
@@ -39,6 +40,7 @@ pub(super) async fn workloads(
         state.shared.fresh(&key((scope, ""), &every()))
     };
     let QueueFilter { namespace: _, team, queue, user, me, states } = filter;
+    let named = (team.clone(), queue.clone());
     let user = if me { Some(caller.to_owned()) } else { user };
     let choice = Choice { namespace: own, team, queue, user };
     let states: Vec<&str> = states.into_iter().map(Phase::code).collect();
@@ -52,15 +54,23 @@ pub(super) async fn workloads(
         }
         chosen(state, scope, (choice, wanted), before).await
     });
-    Ok(noted(state, asked.as_deref(), answer.await?))
+    let names = Names { team: named.0.as_deref(), queue: named.1.as_deref(), pool: None };
+    Ok(noted(state, asked.as_deref(), &names, answer.await?))
 }
 
-/// An answer about a namespace; without rows it says so where Sluice does not manage the namespace.
-fn noted(state: &AskState, namespace: Option<&str>, mut answer: Value) -> Value {
-    if answer["total"] == 0
-        && let Some(why) = namespace.and_then(|namespace| state.directory.load().unmanaged(namespace))
-    {
-        answer["note"] = why.into();
+/// An answer; without rows it says why, where Sluice does not manage the namespace or a name in the filter is none.
+pub(super) fn noted(
+    state: &AskState,
+    namespace: Option<&str>,
+    names: &Names<'_>,
+    mut answer: Value,
+) -> Value {
+    if answer["total"] == 0 {
+        let directory = state.directory.load();
+        let unmanaged = namespace.and_then(|namespace| directory.unmanaged(namespace));
+        if let Some(why) = unmanaged.or_else(|| directory.unknown(names)) {
+            answer["note"] = why.into();
+        }
     }
     answer
 }
@@ -143,7 +153,7 @@ pub(super) async fn explained(
     writing.add(rows).await?;
     let Made { listing, .. } = writing.made().await?;
     let spec = spec.clone();
-    Ok(noted(state, Some(&asked), away(move || listing.page(&spec)).await?))
+    Ok(noted(state, Some(&asked), &Names::default(), away(move || listing.page(&spec)).await?))
 }
 
 /// An answer about workloads that is being written.
@@ -202,7 +212,8 @@ pub(super) async fn team_rows(
     spec: &QuestionSpec,
     filter: TeamsFilter,
 ) -> Result<Value, Refusal> {
-    shared(state, (scope, ""), spec, |_| async {
+    let team = filter.team.clone();
+    let answer = shared(state, (scope, ""), spec, |_| async {
         let teams = state.asker.ask(Question::Teams).await.ok_or_else(stopping)?;
         let (directory, scope) = (state.directory.load(), scope.clone());
         made(move || {
@@ -237,8 +248,9 @@ pub(super) async fn team_rows(
             Listing::new(keyed.collect())
         })
         .await
-    })
-    .await
+    });
+    let names = Names { team: team.as_deref(), ..Names::default() };
+    Ok(noted(state, None, &names, answer.await?))
 }
 
 pub(super) async fn node_rows(
@@ -247,8 +259,8 @@ pub(super) async fn node_rows(
     spec: &QuestionSpec,
     filter: NodesFilter,
 ) -> Result<Value, Refusal> {
-    let accelerators = state.accelerators.clone();
-    shared(state, (scope, ""), spec, |_| async {
+    let (accelerators, pool) = (state.accelerators.clone(), filter.pool.clone());
+    let answer = shared(state, (scope, ""), spec, |_| async {
         let rows = state.asker.ask(|to| Question::Nodes(accelerators, to)).await.ok_or_else(stopping)?;
         let (directory, scope) = (state.directory.load(), scope.clone());
         made(move || {
@@ -261,8 +273,9 @@ pub(super) async fn node_rows(
             Listing::new(keyed.collect())
         })
         .await
-    })
-    .await
+    });
+    let names = Names { pool: pool.as_deref(), ..Names::default() };
+    Ok(noted(state, None, &names, answer.await?))
 }
 
 pub(super) async fn what_if(

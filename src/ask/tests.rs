@@ -12,6 +12,7 @@ use super::*;
 use crate::certs::proof::Proof;
 use crate::controller::{Asker, Question, Readiness, WorkloadsPart};
 use crate::directory::{Directory, Membership, SharedDirectory};
+use crate::engine::types::{Queue, Team};
 use crate::forecast::Forecaster;
 use crate::history::query::Reader;
 use crate::view::Accelerators;
@@ -204,11 +205,55 @@ async fn mistakes_are_named() {
             json!({"report": {"kind": "Teams", "from": "2026-11-02T00:00:00Z", "to": "2026-11-01T00:00:00Z"}}),
             "spec.report.from",
         ),
+        (
+            json!({"report": {"kind": "Teams", "from": "2026-11"}}),
+            "spec.report.from: expected a time such as 2026-11-01T00:00:00Z",
+        ),
+        (json!({"history": {"to": "today"}}), "spec.history.to: expected a time such as"),
     ] {
         let (response, _) = post(&state, "/ask", &review(&with_proof(spec.clone()))).await;
         assert_eq!(response["status"]["code"], 422, "{spec}: {response}");
         let message = response["status"]["message"].as_str().unwrap_or_default();
         assert!(message.contains(problem), "{message}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_without_rows_says_which_name_is_none() {
+    let state = replica();
+    let team = |name: &str, queues: &[&str]| Team {
+        name: name.into(),
+        parent: None,
+        quotas: [].into(),
+        weight: 1,
+        queues: queues.iter().map(|queue| Queue { name: (*queue).into(), ..Queue::fallback() }).collect(),
+        fair_users: false,
+        budget: None,
+    };
+    let membership = Membership { team: "red".into(), queue: None };
+    state.directory.store(Directory {
+        namespaces: [("a".into(), membership)].into(),
+        teams: [("blue".into(), team("blue", &["day"])), ("red".into(), team("red", &["day", "night"]))]
+            .into(),
+        pools: ["a100".into()].into(),
+        ..Directory::default()
+    });
+    for (spec, note) in [
+        (json!({"queue": {}}), None),
+        (json!({"queue": {"team": "red", "queue": "night"}}), None),
+        (json!({"queue": {"team": "zz"}}), Some("there is no team zz; there are blue, red")),
+        (
+            json!({"queue": {"team": "blue", "queue": "night"}}),
+            Some("there is no queue night in team blue; there is day"),
+        ),
+        (json!({"queue": {"queue": "zz"}}), Some("there is no queue zz; there are day, night")),
+        (json!({"teams": {"team": "zz"}}), Some("there is no team zz; there are blue, red")),
+        (json!({"nodes": {"pool": "zz"}}), Some("there is no pool zz; there are a100, default")),
+        (json!({"nodes": {"pool": "default"}}), None),
+    ] {
+        let (_, object) = post(&state, "/ask", &review(&with_proof(spec.clone()))).await;
+        assert_eq!(object["answer"]["total"], 0, "{spec}: {object}");
+        assert_eq!(object["answer"]["note"].as_str(), note, "{spec}");
     }
 }
 

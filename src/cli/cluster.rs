@@ -113,7 +113,7 @@ pub struct Page<T> {
     pub cursor: Option<String>,
     /// When it was given, by the clock of Sluice.
     pub at: Option<Timestamp>,
-    /// Why it has no rows, where Sluice does not manage the namespace.
+    /// Why it has no rows, where Sluice does not manage the namespace or a name in the question is none.
     pub note: Option<String>,
 }
 

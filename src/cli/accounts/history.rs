@@ -132,7 +132,14 @@ impl Filter {
         let usual = self.workload.is_empty().then_some(USUAL_PAST);
         let from = self.from.as_deref().or(usual).map(|text| read("from", text)).transpose()?;
         let to = self.to.as_deref().map(|text| read("to", text)).transpose()?;
-        Ok((from.map(|when| when.beginning()), to.map(|when| when.end())))
+        let (from, to) = (from.map(|when| when.beginning()), to.map(|when| when.end()));
+        if let (Some(from), Some(to)) = (from, to)
+            && from >= to
+        {
+            let (from, to) = (screen.time(from), screen.time(to));
+            return Err(Invalid(format!("--from {from} is not before --to {to}")));
+        }
+        Ok((from, to))
     }
 }
 
@@ -250,6 +257,29 @@ mod tests {
 
     fn at(text: &str) -> Timestamp {
         text.parse().expect("a time")
+    }
+
+    #[test]
+    fn a_range_that_ends_before_it_starts_is_refused() {
+        let now = at("2026-11-25T10:00:00Z");
+        let screen = Screen { width: Some(80), terminal: true, now, zone: TimeZone::UTC };
+        let range = |from: Option<&str>, to: Option<&str>| {
+            let text = |text: &str| text.to_owned();
+            let filter = Filter {
+                workload: Vec::new(),
+                team: None,
+                user: None,
+                me: false,
+                state: Vec::new(),
+                from: from.map(text),
+                to: to.map(text),
+                limit: None,
+            };
+            filter.range(&screen).map_err(|problem| problem.to_string())
+        };
+        assert!(range(Some("2d"), Some("1d")).is_ok() && range(None, Some("today")).is_ok());
+        let problem = range(Some("1d"), Some("2d")).expect_err("it ends before it starts");
+        assert!(problem.starts_with("--from ") && problem.contains(" is not before --to "), "{problem}");
     }
 
     #[test]
