@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::{EtaRow, WhatIfRow};
 use crate::chart::units::whole_span;
-use crate::engine::types::Reason;
+use crate::engine::types::{OUTSIDE_QUOTAS, Reason};
 use crate::sentences;
 
 /// The most nodes that a sentence names.
@@ -65,7 +65,11 @@ impl WhatIfRow {
 
     /// Where it runs, and on which quota.
     fn place(&self) -> String {
-        let kind = if self.borrowed { "on borrowed capacity" } else { "within the guarantee" };
+        let kind = match self.borrowed {
+            _ if self.head.message.contains(OUTSIDE_QUOTAS) => OUTSIDE_QUOTAS,
+            true => "on borrowed capacity",
+            false => "within the guarantee",
+        };
         let nodes = self.nodes.iter().take(FEW).map(|(node, pods)| format!("{node} ({})", counted(*pods)));
         let nodes = nodes.collect::<Vec<_>>().join(", ");
         let more = match self.nodes.len().saturating_sub(FEW) {

@@ -1,7 +1,10 @@
 //! The verdicts on waiting workloads (law 14).
 
 use sluice_engine::Engine;
-use sluice_engine::types::{Event, Name, Node, PodShape, Reason, Time, Topology, Workload};
+use sluice_engine::types::amount::Amount;
+use sluice_engine::types::{
+    Action, Event, Name, Node, PodShape, Reason, Time, Topology, Workload, WorkloadKind,
+};
 
 use super::world::{World, gpus, node, team};
 
@@ -115,4 +118,52 @@ fn closed_nodes_count_for_a_topology_by_the_value_of_its_label() {
         said(3),
         "Can never start: the matching nodes of pool default with one value of rack hold at most 1 of its 3 pods."
     );
+}
+
+#[test]
+fn what_asks_for_nothing_that_quotas_list_neither_borrows_nor_uses_a_guarantee() {
+    let bare_pod = |workload: &mut Workload| workload.kind = WorkloadKind::Pod;
+    let as_it_is = |_: &mut Workload| {};
+    let asks_cpu = |workload: &mut Workload| {
+        let requests = [("cpu".into(), Amount::units(2))].into();
+        workload.shape = PodShape { requests, ..PodShape::default() }.into();
+    };
+    let changes: [(fn(&mut Workload), &str, &str); 3] = [
+        (
+            as_it_is,
+            "nothing that a quota of pool default lists, so it can be preempted while its team borrows.",
+            "It asks for nothing that they list, so it can be preempted while its team borrows.",
+        ),
+        (bare_pod, "nothing that a quota of pool default lists.", "It asks for nothing that they list."),
+        (
+            asks_cpu,
+            "2 CPUs, which no quota of pool default lists, so it can be preempted while its team borrows.",
+            "It asks for nothing that they list, so it can be preempted while its team borrows.",
+        ),
+    ];
+    for (change, started, runs) in changes {
+        let mut world = World::new(&[4], vec![team("t", None, 2, None)]);
+        let cpu = node("n0", 4);
+        let allocatable = cpu.allocatable.into_iter().chain([("cpu".into(), Amount::units(8))]).collect();
+        world.engine.apply(Event::NodeApplied(Node { allocatable, ..node("n0", 4) }), world.now);
+        let id = world.submit(&"t".into(), "train", 0, 1, 0);
+        world.edit(&id, change);
+        let actions = world.plan();
+        let [Action::Admit { message, .. }] = &actions[..] else { panic!("not admitted: {actions:?}") };
+        assert_eq!(message, started);
+        world.deliver(0, true);
+        let verdict = world.engine.verdict(&id).expect("a verdict");
+        assert_eq!(
+            verdict.message,
+            format!("Runs outside all quotas of pool default (pods by node: n0: 1). {runs}")
+        );
+        assert!(world.engine.is_outside_quotas(&id));
+    }
+    // A team without a guarantee of what others have one of borrows.
+    let mut world = World::new(&[4], vec![team("t", None, 2, None), team("u", None, 0, None)]);
+    let id = world.submit(&"u".into(), "train", 0, 1, 1);
+    world.settle_now();
+    let verdict = world.engine.verdict(&id).expect("a verdict");
+    assert!(verdict.message.starts_with("Runs on borrowed capacity"), "{}", verdict.message);
+    assert!(!world.engine.is_outside_quotas(&id));
 }

@@ -3,6 +3,7 @@
 use crate::cli::columns::priority;
 use crate::cli::human::{amounts, pods, span};
 use crate::cli::screen::Screen;
+use crate::engine::types::OUTSIDE_QUOTAS;
 use crate::view::{EtaRow, WorkloadRow};
 
 /// Everything about workloads.
@@ -38,7 +39,11 @@ fn one(row: &WorkloadRow, screen: &Screen) -> String {
         lines.extend(expected(eta, &head.team, screen));
     }
     if let Some(admitted) = row.admitted {
-        let kind = if row.borrowed { "on borrowed quota" } else { "within guarantee" };
+        let kind = match row.borrowed {
+            _ if head.message.contains(OUTSIDE_QUOTAS) => OUTSIDE_QUOTAS,
+            true => "on borrowed quota",
+            false => "within guarantee",
+        };
         lines.push(format!("  Admitted    {}, then {kind}", ago(admitted)));
     }
     if let Some(run) = row.run.as_ref().filter(|_| row.admitted.is_some()) {

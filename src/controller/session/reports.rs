@@ -9,7 +9,7 @@ use super::Session;
 use crate::api::notify::{Endpoint, Transition};
 use crate::cluster::clock::now;
 use crate::cluster::events::Notice;
-use crate::engine::types::{Action, EvictReason, ResizeCause};
+use crate::engine::types::{Action, EvictReason, OUTSIDE_QUOTAS, ResizeCause};
 use crate::engine::types::{Observed, Reason, Workload, WorkloadId, WorkloadKind};
 
 /// The most Events at once that say that a workload has started, and the time in which one more is allowed. When many start
@@ -39,7 +39,11 @@ impl Session {
                     self.metrics.time_to_start.with_label_values(&[team, &*queue]).observe(waited);
                 }
                 let places = places(admission);
-                let note = format!("Started {places} in pool {} on {kind} quota: {message}", admission.pool);
+                let on = match self.engine.is_outside_quotas(&workload.id) {
+                    true => OUTSIDE_QUOTAS.to_owned(),
+                    false => format!("on {kind} quota"),
+                };
+                let note = format!("Started {places} in pool {} {on}: {message}", admission.pool);
                 self.notify(
                     workload,
                     (Transition::Started, admission.at.0),

@@ -92,6 +92,13 @@ impl Engine {
         verdict::verdict(&self.scheduler, id)
     }
 
+    /// Whether an admitted workload asks for nothing that any quota of its pool lists.
+    #[must_use]
+    pub fn is_outside_quotas(&self, id: &WorkloadId) -> bool {
+        let admitted = self.scheduler.state.get(id).filter(|info| info.phase.admission().is_some());
+        admitted.is_some_and(|info| verdict::is_outside_quotas(&self.scheduler, info))
+    }
+
     /// Every known workload, by identity.
     pub fn workloads(&self) -> impl Iterator<Item = &Arc<Workload>> {
         self.workloads_after(None)

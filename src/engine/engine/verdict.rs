@@ -6,7 +6,8 @@ use crate::scheduler::Scheduler;
 use crate::scheduler::nominations::Nomination;
 use crate::state::workload::{Phase, WorkloadInfo};
 use crate::types::{
-    Admission, Observed, OnMaxWait, Reason, State, Unready, Verdict, Workload, WorkloadId, span,
+    Admission, OUTSIDE_QUOTAS, Observed, OnMaxWait, Reason, State, Unready, Verdict, Workload, WorkloadId,
+    span,
 };
 
 /// The state of a workload and its reason.
@@ -48,10 +49,15 @@ pub fn verdict(scheduler: &Scheduler, id: &WorkloadId) -> Option<Verdict> {
 fn running(scheduler: &Scheduler, info: &WorkloadInfo, admission: &Admission) -> Verdict {
     let nodes: Vec<String> = admission.nodes.iter().map(|(node, pods)| format!("{node}: {pods}")).collect();
     let nodes = if nodes.is_empty() { "none".to_owned() } else { nodes.join(", ") };
-    let (reason, how) = if admission.borrowed {
-        (Reason::Borrowed, "on borrowed capacity")
-    } else {
-        (Reason::Guaranteed, "within the guarantee")
+    let reason = if admission.borrowed { Reason::Borrowed } else { Reason::Guaranteed };
+    let (how, standing) = match (is_outside_quotas(scheduler, info), admission.borrowed) {
+        (true, true) => (
+            OUTSIDE_QUOTAS,
+            " It asks for nothing that they list, so it can be preempted while its team borrows.",
+        ),
+        (true, false) => (OUTSIDE_QUOTAS, " It asks for nothing that they list."),
+        (false, true) => ("on borrowed capacity", ""),
+        (false, false) => ("within the guarantee", ""),
     };
     let ready = match scheduler.retries.gangs.awaited(info, admission) {
         Some((ready, of)) => format!(" {ready} of {of} pods are ready; all must be soon."),
@@ -60,7 +66,7 @@ fn running(scheduler: &Scheduler, info: &WorkloadInfo, admission: &Admission) ->
     let pool = &admission.pool;
     let message = match info.pods() {
         _ if info.workload.pods > 0 || info.workload.kind.is_pods() => format!(
-            "Runs {how} of pool {pool} (pods by node: {nodes}).{}{ready}",
+            "Runs {how} of pool {pool} (pods by node: {nodes}).{standing}{}{ready}",
             explain::less(info, admission.share),
         ),
         0 => format!(
@@ -73,6 +79,11 @@ fn running(scheduler: &Scheduler, info: &WorkloadInfo, admission: &Admission) ->
         ),
     };
     Verdict { state: State::Running, reason, message }
+}
+
+/// Whether no quota of the pool of an admitted workload lists anything that it asks for.
+pub fn is_outside_quotas(scheduler: &Scheduler, info: &WorkloadInfo) -> bool {
+    explain::outside_quotas(&scheduler.state, (info.team, info.usage.pool), &info.need)
 }
 
 /// Why a workload is not in the queue.

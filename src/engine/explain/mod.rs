@@ -18,6 +18,6 @@ pub use events::{
 pub use names::label;
 pub use verdicts::{
     above_limit, above_queue_limit, admitted, failed, guarantee_left, lending_refusal, less,
-    must_fit_guarantee, never_guaranteed, never_lent, no_pool, nodes_reserved, pending, queue_limit,
-    queue_paused, quota_kept, quota_reserved, reserved, team_limit, unknown, waiting,
+    must_fit_guarantee, never_guaranteed, never_lent, no_pool, nodes_reserved, outside_quotas, pending,
+    queue_limit, queue_paused, quota_kept, quota_reserved, reserved, team_limit, unknown, waiting,
 };

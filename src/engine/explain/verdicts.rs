@@ -348,15 +348,31 @@ fn borrowed(state: &ClusterState, team: TeamId, pool: PoolId, total: &Vector) ->
     borrowed
 }
 
+/// Whether no quota of a pool lists anything of an amount. The team's own quota mostly lists some of it.
+pub fn outside_quotas(state: &ClusterState, (team, pool): (TeamId, PoolId), amount: &Vector) -> bool {
+    let lists = |at: TeamId| state.quotas.quota_usage(pool, at).listed().any(|index| amount.get(index) > 0);
+    !lists(team) && !state.quotas.teams().any(|(at, _)| lists(at))
+}
+
 /// Why a workload starts.
 pub fn admitted(state: &ClusterState, waiting: &WaitingWorkload, pool: PoolId, beyond: bool) -> String {
     let WaitingWorkload { team, total, preemptible, .. } = waiting;
     let (needs, usage) = (amounts(state, total), usage(state, *team, pool, total));
+    let pool_name = state.quotas.pool_name(pool);
+    // Beyond the guarantee is also what no guarantee covers.
+    let outside = || match &*needs {
+        "nothing" => format!("nothing that a quota of pool {pool_name} lists"),
+        needs => format!("{needs}, which no quota of pool {pool_name} lists"),
+    };
     match (beyond, preemptible) {
+        (true, true) if outside_quotas(state, (*team, pool), total) => {
+            format!("{}, so it can be preempted while its team borrows.", outside())
+        }
+        (true, false) if outside_quotas(state, (*team, pool), total) => format!("{}.", outside()),
         (false, _) => format!("{needs} within the guarantee. Before: {usage}"),
         (true, true) => format!("{needs} beyond the guarantee, so it can be preempted. Before: {usage}"),
         (true, false) if !state.quotas.quota_usage(pool, *team).covers_any(total) => {
-            format!("{needs}, which no quota of pool {} limits.", state.quotas.pool_name(pool))
+            format!("{needs}, of which the team has no guarantee in pool {pool_name}.")
         }
         (true, false) => {
             format!(

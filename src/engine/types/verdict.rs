@@ -11,6 +11,10 @@ pub struct Verdict {
     pub message: String,
 }
 
+/// How sentences say that a workload asks for nothing that any quota of its pool lists, so that it neither borrows nor
+/// uses a guarantee.
+pub const OUTSIDE_QUOTAS: &str = "outside all quotas";
+
 /// A workload's state as people see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum State {
