@@ -16,6 +16,8 @@ const QUESTIONS: [&str; 2] = ["sluice-question", "sluice-question-proof"];
 const TEAM_IN_USE: &str = "sluice-team-in-use";
 /// The policy that refuses deletions which name a long grace period, and no others.
 const GRACE: &str = "sluice-pod-grace";
+/// The policy that warns of keys without effect in CronJobs.
+const CRON_JOB: &str = "sluice-cron-job";
 /// The webhook that answers Questions.
 const ASK: &str = "questions.mutate.sluice.dev";
 /// The webhook that warns about Teams, which are in no namespace.
@@ -157,6 +159,14 @@ fn webhooks_and_policies_exempt_sluice_itself_and_deletions() {
             }
             assert_eq!(operations(rules).iter().find(|operation| **operation != "DELETE"), None, "{name}");
             assert_eq!(actions(name), serde_json::json!(["Warn"]), "{name} may refuse a deletion");
+            continue;
+        }
+        if *name == CRON_JOB {
+            check(&spec["matchConditions"], true, name);
+            assert_eq!(
+                (&spec["failurePolicy"], actions(name)),
+                (&"Ignore".into(), serde_json::json!(["Warn"]))
+            );
             continue;
         }
         assert!(
@@ -579,4 +589,28 @@ fn the_right_of_operators_is_asked_for_in_the_whole_cluster() {
     let right = "authorizer.group('sluice.dev').resource('children')";
     assert!(text.contains(right));
     assert_eq!(text.matches(right).count(), text.matches(&format!("{right}.check('create')")).count());
+}
+
+#[test]
+fn a_cron_job_may_have_the_annotations_that_users_write_on_jobs() {
+    let policy =
+        of_kind(&["ValidatingAdmissionPolicy"]).into_iter().find(|one| one["metadata"]["name"] == CRON_JOB);
+    let variables = policy.expect("the policy")["spec"]["variables"].clone();
+    let known = variables.as_array().into_iter().flatten().find(|one| one["name"] == "ofJobs").cloned();
+    let known = known.expect("the variable")["expression"].to_string();
+    let known: BTreeSet<&str> = known.split('\'').filter(|text| text.starts_with(names::PREFIX)).collect();
+    // Those of Sluice, and those of pods without a Job.
+    let others = [
+        names::WANTED_PARALLELISM,
+        names::GPU_OFFER,
+        names::GPU_SIZES,
+        names::GROUP_SIZE,
+        names::PREEMPTIBLE,
+        names::NODES,
+        names::TWIN_OF,
+    ];
+    let others: BTreeSet<&str> = others.into_iter().chain(names::OWN_ANNOTATIONS).collect();
+    let expected: BTreeSet<&str> =
+        names::ANNOTATIONS.into_iter().filter(|key| !others.contains(key)).collect();
+    assert_eq!(known, expected);
 }

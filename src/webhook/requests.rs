@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::gang::has_pod_group;
 use super::object::{annotation, label, same_annotation};
+use super::template;
 use super::view::View;
 use crate::api::names;
 use crate::api::values::{duration, fractions};
@@ -188,6 +189,9 @@ pub fn without_effect(object: &Value) -> Vec<String> {
         }
     }
     warnings.extend(of_other_kinds(object));
+    if object["kind"] == "Job" {
+        warnings.extend(template::without_effect(object, &object["spec"]["template"], "spec.template"));
+    }
     warnings
 }
 

@@ -49,6 +49,9 @@ impl Target for Kind {
             context.warnings.push(constraints::SEVERAL_TEMPLATES.to_owned());
         }
         for template in templates(self, context.submitted) {
+            let there = template.read(context.submitted).unwrap_or(&Value::Null);
+            let unread = template::without_effect(context.submitted, there, &template.dotted());
+            context.warnings.extend(unread);
             context.warnings.extend(constraints::warnings(context.submitted, &template.under("spec")));
             priority::settle_template(context, &template.under("spec"));
         }

@@ -325,3 +325,20 @@ async fn a_key_without_effect_is_warned_of_when_an_update_adds_it() {
     let again = with(misspelt(), json!({"metadata": {"labels": {"x": "y"}}}));
     assert_eq!(ask(Ask::update(misspelt(), again)).await.warnings, 0, "it was there before");
 }
+
+#[tokio::test]
+async fn a_key_without_effect_in_the_template_is_warned_of() {
+    let metadata =
+        json!({"labels": {"sluice.dev/queue": "serving"}, "annotations": {"sluice.dev/time-limit": "1h"}});
+    let misplaced = json!({"spec": {"template": {"metadata": metadata}}});
+    let created = ask(Ask::create(job(misplaced.clone()))).await;
+    assert_eq!((created.allowed, created.warnings), (true, 2));
+    let both = with(misplaced, json!({"metadata": metadata}));
+    let created = ask(Ask::create(job(both))).await;
+    assert_eq!((created.allowed, created.warnings), (true, 1), "the queue of the Job is copied there");
+    let again = with(created.object.clone(), json!({"metadata": {"labels": {"x": "y"}}}));
+    assert_eq!(ask(Ask::update(created.object, again)).await.warnings, 0, "it was there before");
+    let queued_later =
+        with(queued(json!({})), json!({"metadata": {"labels": {"sluice.dev/queue": "serving"}}}));
+    assert_eq!(ask(Ask::update(queued(json!({})), queued_later)).await.warnings, 0);
+}
