@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use jiff::Timestamp;
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use serde::de::DeserializeOwned;
 
@@ -21,6 +21,9 @@ const ANSWER: Duration = Duration::from_secs(40);
 
 /// What is said of an answer that this version cannot read.
 const UNEXPECTED: &str = "unexpected answer of Sluice";
+
+/// What to do without a kubeconfig.
+const SET: &str = "set KUBECONFIG or --kubeconfig";
 
 /// Cluster, user and namespace.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -147,16 +150,15 @@ impl Cluster {
         let chosen = KubeConfigOptions { context: options.context.clone(), ..KubeConfigOptions::default() };
         let config = match &options.kubeconfig {
             Some(path) => {
-                let wrong = |error: &dyn std::fmt::Display| Invalid(format!("{}: {error}", path.display()));
+                let wrong =
+                    |error: &KubeconfigError| Invalid(format!("{}: {}", path.display(), unusable(error)));
                 let file = Kubeconfig::read_from(path).map_err(|error| wrong(&error))?;
                 Config::from_custom_kubeconfig(file, &chosen).await.map_err(|error| wrong(&error))?
             }
             None if options.context.is_some() => {
                 Config::from_kubeconfig(&chosen).await.map_err(|error| Invalid(error.to_string()))?
             }
-            None => Config::infer().await.map_err(|error| {
-                Invalid(format!("no kubeconfig: set KUBECONFIG or --kubeconfig ({error})"))
-            })?,
+            None => Config::infer().await.map_err(|error| Invalid(no_cluster(&error)))?,
         };
         Self::of(config, options)
     }
@@ -245,6 +247,33 @@ impl Cluster {
     }
 }
 
+/// Why there is no cluster to ask, as one line. Outside of a cluster only the kubeconfig matters.
+fn no_cluster(error: &InferConfigError) -> String {
+    let Some(kubeconfig) = error.source().and_then(|source| source.downcast_ref::<KubeconfigError>()) else {
+        return format!("no kubeconfig: {SET}");
+    };
+    match kubeconfig {
+        KubeconfigError::FindPath => format!("no kubeconfig: {SET}"),
+        KubeconfigError::ReadConfig(problem, path) => {
+            format!("no kubeconfig: {}: {problem}; {SET}", path.display())
+        }
+        wrong => format!("the kubeconfig cannot be used: {}", first_line(wrong)),
+    }
+}
+
+/// Why a kubeconfig that is named on the command line cannot be used; the caller names the file.
+fn unusable(error: &KubeconfigError) -> String {
+    match error {
+        KubeconfigError::ReadConfig(problem, _) => problem.to_string(),
+        wrong => first_line(wrong),
+    }
+}
+
+/// The first line of an error: those about YAML go on with the text around it.
+fn first_line(error: &dyn Error) -> String {
+    error.to_string().lines().next().unwrap_or_default().to_owned()
+}
+
 /// The innermost cause of an error, which says what happened; those around it only repeat where.
 pub fn cause(error: &dyn Error) -> String {
     let mut innermost = error;
@@ -275,6 +304,26 @@ mod tests {
             line.starts_with(&format!("cannot reach the cluster at {address}: Connection refused")),
             "{line}"
         );
+    }
+
+    #[tokio::test]
+    async fn a_kubeconfig_that_is_missing_or_wrong_is_one_line() {
+        let line = async |text: Option<&str>| {
+            let folder = tempfile::tempdir().expect("a scratch folder");
+            let path = folder.path().join("config");
+            if let Some(text) = text {
+                std::fs::write(&path, text).expect("it can be written");
+            }
+            let options = Options { kubeconfig: Some(path.clone()), ..Options::default() };
+            let error = Cluster::connect(&options).await.err().expect("it cannot be used");
+            assert!(error.is::<Invalid>());
+            format!("{error:#}").replace(&path.display().to_string(), "FILE")
+        };
+        assert_eq!(line(None).await, "FILE: No such file or directory (os error 2)");
+        for text in ["{", "current-context: x\n", "clusters: none\n"] {
+            let line = line(Some(text)).await;
+            assert!(line.starts_with("FILE: ") && !line.contains('\n'), "{line}");
+        }
     }
 
     #[test]

@@ -24,6 +24,12 @@ pub enum Value {
     Number(i64),
     /// A number of GPUs.
     Count(Count),
+    /// An amount of a resource: people read thousandths as decimals, programs the quantity as Kubernetes writes it.
+    Amount(String),
+    /// The GPUs of a node that are used and free: people read a block for each, programs their number.
+    Blocks(u32, u32),
+    /// So many of so many: people read both, programs the first, as the others have a column.
+    Of(u32, u32),
     /// A length of time, in seconds.
     Span(i64),
     /// A point in time that is to come: people read how long that takes.
@@ -48,6 +54,9 @@ impl Value {
             Self::Text(text) | Self::State(text) => text.clone(),
             Self::Number(number) => number.to_string(),
             Self::Count(count) => count.to_string(),
+            Self::Amount(quantity) => human::decimal(quantity),
+            Self::Blocks(used, free) => format!("{}{}", blocks(*used, '■'), blocks(*free, '□')),
+            Self::Of(part, whole) => format!("{part}/{whole}"),
             Self::Span(seconds) => human::span(*seconds),
             Self::Until(at) => human::span(at.as_second() - screen.now.as_second()),
             Self::At(at) => screen.time(*at),
@@ -62,6 +71,9 @@ impl Value {
             Self::Text(text) | Self::State(text) => text.clone(),
             Self::Number(number) | Self::Span(number) => number.to_string(),
             Self::Count(count) => count.to_string(),
+            Self::Amount(quantity) => quantity.clone(),
+            Self::Blocks(used, free) => used.saturating_add(*free).to_string(),
+            Self::Of(part, _) => part.to_string(),
             Self::Until(at) | Self::At(at) => at.to_string(),
             Self::GpuTime(time) => time.to_string(),
         }
@@ -78,6 +90,11 @@ impl Value {
             (one, other) => (*one == Self::None).cmp(&(*other == Self::None)),
         }
     }
+}
+
+/// A block for each, as many as a line has.
+fn blocks(count: u32, block: char) -> String {
+    std::iter::repeat_n(block, count.min(64) as usize).collect()
 }
 
 /// A column of a table.

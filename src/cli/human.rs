@@ -16,6 +16,20 @@ pub fn hours(time: GpuTime) -> String {
     }
 }
 
+/// A Kubernetes quantity in thousandths as a decimal, of at most two digits behind the point: `19.05` for `19047m`.
+#[must_use]
+pub fn decimal(quantity: &str) -> String {
+    let Some(milli) = quantity.strip_suffix('m').and_then(|digits| digits.parse::<u64>().ok()) else {
+        return quantity.to_owned();
+    };
+    let hundredths = milli / 10 + u64::from(milli % 10 >= 5);
+    if hundredths == 0 && milli > 0 {
+        return "<0.01".to_owned();
+    }
+    let text = format!("{}.{:02}", hundredths / 100, hundredths % 100);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
 /// Amounts in a row: `4 GPUs, cpu 8`.
 #[must_use]
 pub fn amounts(amounts: &Amounts) -> String {
@@ -40,6 +54,25 @@ mod tests {
     fn gpu_time_is_in_hours() {
         for (micro, shown) in [(0, "0"), (1, "<0.1"), (3_600_000_000, "1.0"), (4_500_000_000_000, "1250.0")] {
             assert_eq!(hours(GpuTime::of_micro(micro)), shown);
+        }
+    }
+
+    #[test]
+    fn thousandths_are_decimals() {
+        for (quantity, shown) in [
+            ("19047m", "19.05"),
+            ("1333m", "1.33"),
+            ("61500m", "61.5"),
+            ("2999m", "3"),
+            ("995m", "1"),
+            ("3m", "<0.01"),
+            ("0m", "0"),
+            ("8", "8"),
+            ("64Gi", "64Gi"),
+            ("-", "-"),
+            ("m", "m"),
+        ] {
+            assert_eq!(decimal(quantity), shown, "{quantity}");
         }
     }
 

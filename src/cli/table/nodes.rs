@@ -20,16 +20,13 @@ pub const COLUMNS: [Column<NodeRow>; 6] = [
         name: "gpus",
         title: "GPUS",
         form: Form::Left,
-        value: |row, _| {
-            let used = row.gpus.saturating_sub(row.gpus_free);
-            Value::text(format!("{}{}", blocks(used, '■'), blocks(row.gpus_free, '□')))
-        },
+        value: |row, _| Value::Blocks(row.gpus.saturating_sub(row.gpus_free), row.gpus_free),
     },
     Column {
         name: "free",
         title: "FREE",
         form: Form::Right,
-        value: |row, _| Value::text(format!("{}/{}", row.gpus_free, row.gpus)),
+        value: |row, _| Value::Of(row.gpus_free, row.gpus),
     },
     Column {
         name: "used-by",
@@ -38,10 +35,6 @@ pub const COLUMNS: [Column<NodeRow>; 6] = [
         value: |row, _| Value::text(used_by(row)),
     },
 ];
-
-fn blocks(count: u32, block: char) -> String {
-    std::iter::repeat_n(block, count.min(64) as usize).collect()
-}
 
 /// The teams of its pods, and the GPUs that pods outside of all teams hold.
 fn used_by(row: &NodeRow) -> String {
@@ -93,8 +86,13 @@ mod tests {
             ..NodeRow::default()
         };
         let columns: Vec<_> = COLUMNS.iter().collect();
-        let text = grid::table(&columns, &[node], &Screen::new(), true);
+        let text = grid::table(&columns, &[node.clone()], &Screen::new(), true);
         assert!(text.contains("■■■□□") && text.contains("2/5"), "{text}");
+        let csv = grid::csv(&columns, &[node], &Screen::new(), true).expect("CSV");
+        assert_eq!(
+            csv, "node,pool,state,gpus,free,used-by\nn1,a100,ready,5,2,others (3 GPUs)\n",
+            "programs read numbers"
+        );
     }
 
     #[test]

@@ -33,28 +33,43 @@ const QUOTAS: [Column<QuotaLine>; 10] = [
         name: "guaranteed",
         title: "GUARANTEED",
         form: Form::Right,
-        value: |row, _| Value::text(&row.guaranteed),
+        value: |row, _| Value::Amount(row.guaranteed.clone()),
     },
-    Column { name: "limit", title: "LIMIT", form: Form::Right, value: |row, _| Value::text(&row.limit) },
-    Column { name: "used", title: "USED", form: Form::Right, value: |row, _| Value::text(&row.used) },
+    Column {
+        name: "limit",
+        title: "LIMIT",
+        form: Form::Right,
+        value: |row, _| Value::Amount(row.limit.clone()),
+    },
+    Column {
+        name: "used",
+        title: "USED",
+        form: Form::Right,
+        value: |row, _| Value::Amount(row.used.clone()),
+    },
     Column {
         name: "unadmitted",
         title: "UNADMITTED",
         form: Form::Right,
-        value: |row, _| Value::text(&row.unadmitted),
+        value: |row, _| Value::Amount(row.unadmitted.clone()),
     },
     Column {
         name: "borrowed",
         title: "BORROWED",
         form: Form::Right,
-        value: |row, _| Value::text(&row.borrowed),
+        value: |row, _| Value::Amount(row.borrowed.clone()),
     },
-    Column { name: "lent", title: "LENT", form: Form::Right, value: |row, _| Value::text(&row.lent) },
+    Column {
+        name: "lent",
+        title: "LENT",
+        form: Form::Right,
+        value: |row, _| Value::Amount(row.lent.clone()),
+    },
     Column {
         name: "fair-share",
         title: "FAIR SHARE",
         form: Form::Right,
-        value: |row, _| Value::text(&row.fair_share),
+        value: |row, _| Value::Amount(row.fair_share.clone()),
     },
 ];
 
@@ -180,6 +195,18 @@ pub fn teams(teams: &Teams, lines: &[QuotaLine], screen: &Screen, headers: bool)
 mod tests {
     use super::*;
     use crate::view::TeamRow;
+
+    #[test]
+    fn thousandths_are_decimals_for_people_and_exact_for_programs() {
+        let share = Amounts::from([("nvidia.com/gpu".to_owned(), "19047m".to_owned())]);
+        let row = TeamRow { team: "a".into(), fair_share: share, ..TeamRow::default() };
+        let answer = Teams { teams: vec![row], ..Teams::default() };
+        let (lines, screen) = (lines(&answer, &Accelerators::default()), Screen::new());
+        let text = teams(&answer, &lines, &screen, true);
+        assert!(text.contains("19.05") && !text.contains("19047m"), "{text}");
+        let csv = grid::csv(&columns(&answer), &lines, &screen, false).expect("CSV");
+        assert!(csv.contains("19047m"), "{csv}");
+    }
 
     #[test]
     fn accelerators_of_any_vendor_are_in_the_table() {
