@@ -128,7 +128,9 @@ fn what_asks_for_nothing_that_quotas_list_neither_borrows_nor_uses_a_guarantee()
         let requests = [("cpu".into(), Amount::units(2))].into();
         workload.shape = PodShape { requests, ..PodShape::default() }.into();
     };
-    let changes: [(fn(&mut Workload), &str, &str); 3] = [
+    /// What a workload asks for, what is said of its start, and what while it runs.
+    type Case = (fn(&mut Workload), &'static str, &'static str);
+    let changes: [Case; 3] = [
         (
             as_it_is,
             "nothing that a quota of pool default lists, so it can be preempted while its team borrows.",

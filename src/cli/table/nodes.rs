@@ -86,7 +86,7 @@ mod tests {
             ..NodeRow::default()
         };
         let columns: Vec<_> = COLUMNS.iter().collect();
-        let text = grid::table(&columns, &[node.clone()], &Screen::new(), true);
+        let text = grid::table(&columns, std::slice::from_ref(&node), &Screen::new(), true);
         assert!(text.contains("■■■□□") && text.contains("2/5"), "{text}");
         let csv = grid::csv(&columns, &[node], &Screen::new(), true).expect("CSV");
         assert_eq!(
