@@ -153,8 +153,8 @@ mod tests {
                 "For gone/secret, 0/train, 7/8",
                 "For a workload of another namespace, a workload of another namespace, a workload of team seven",
             ),
-            ("b/x: it runs", "a workload of team blue: it runs"),
-            ("for:b/x, for_b/x:main", "a workload of team blue, a workload of team blue"),
+            ("Of b/x: it runs", "Of a workload of team blue: it runs"),
+            ("As for:b/x, for_b/x:main", "As a workload of team blue, a workload of team blue"),
         ] {
             assert_eq!(sight.sentence(text, &requests), shown);
         }

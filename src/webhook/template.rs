@@ -14,8 +14,8 @@ const OF_OBJECT: [&str; 5] =
 /// The keys that Sluice writes into templates.
 const WRITTEN: [&str; 5] = [names::TEAM, names::PLACED, names::OWN_AFFINITY, names::TWIN, names::NODES];
 
-/// Warnings about keys with Sluice's prefix that have no effect in a template of an object: it is asked for in the metadata of
-/// the object. What is refused there has no warning too.
+/// Warnings about keys with Sluice's prefix that have no effect in a template, because Sluice reads them from the metadata of the
+/// object, or because there are none of that name. Those that a template may not have are refused instead.
 #[must_use]
 pub fn without_effect(object: &Value, template: &Value, field: &str) -> Vec<String> {
     let kind = object["kind"].as_str().unwrap_or("workload");
