@@ -1,7 +1,7 @@
 //! Workloads that are moved for a preemptor and lose the nodes to which they move, for instance because these were cordoned.
 //!
 //! A move costs a workload a restart, never its place: it was moved because it could not be evicted (laws 3 and 4). So it moves to
-//! other nodes, and where there are none beside its preemptor, it starts again where it ran and the preemptor plans anew.
+//! other nodes, and where there are none beside its preemptor, it starts again where it ran and the preemptor plans again.
 
 use crate::cycle::nominate::{self, message_for, waiting_for};
 use crate::placement::waiting::WaitingWorkload;

@@ -56,8 +56,8 @@ fn beside(scheduler: &mut Scheduler, attempt: Attempt<'_>, masked: &[Masked]) ->
     })
 }
 
-/// The verdict on a workload for which victims would make room if no reservation bound it: it names the reservation. What people
-/// are told decides nothing, so the search is not charged; a cycle has few refusals, and ends after one that leaves sets out.
+/// The verdict on a workload for which victims would be found if no reservation bound it: it names the reservation. A reason
+/// decides nothing, so the search is not charged; a cycle has few refusals, and ends after one that leaves sets out.
 pub fn kept_back(scheduler: &Scheduler, attempt: Attempt<'_>) -> Option<Verdict> {
     let Attempt { waiting, pool, .. } = attempt;
     reserve::binding(scheduler, waiting, pool).next()?;

@@ -39,5 +39,5 @@ mod sets;
 mod single_node;
 
 pub use cost::Cost;
-pub use preemptor::{Masked, Nominated, Preemptor, SearchInput, SearchResult, Take, Victims};
-pub use select::{Conditions, search};
+pub use preemptor::{Masked, Nominated, Preemptor, SearchInput, Take, Victims};
+pub use select::{Conditions, SearchResult, search};

@@ -1,4 +1,4 @@
-//! Input and result of a preemption search.
+//! The preemptor, the state in which its victims are searched, and a set of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -6,14 +6,13 @@ use std::sync::Arc;
 use crate::placement::Placement;
 use crate::placement::waiting::WaitingWorkload;
 use crate::prediction::run_times::RunTimes;
-use crate::preemption::cost::Cost;
 use crate::queue::pending::Pending;
 use crate::queue::reclaimable::Reclaimable;
 use crate::state::cluster::ClusterState;
 use crate::state::workload::WorkloadInfo;
 use crate::types::ids::{NodeId, PoolId, Priority, TeamId, WorkloadIndex};
 use crate::types::vector::Vector;
-use crate::types::{PodShape, Profile, Time, Topology, WorkloadId};
+use crate::types::{PodShape, Profile, Topology, WorkloadId};
 
 /// The waiting workload for which victims are searched, in one pool.
 #[derive(Clone, Copy, Debug)]
@@ -123,21 +122,6 @@ pub struct Masked {
     pub need: Vector,
     /// The reserved pods on each node.
     pub placement: Placement,
-}
-
-/// The result of a search.
-#[derive(Debug, Default)]
-pub struct SearchResult {
-    /// The set of least cost, if any set lets the preemptor start, with its cost.
-    pub found: Option<(Cost, Victims)>,
-    /// The earliest time at which a workload that is excluded now has run for its minimum run time.
-    pub retry_at: Option<Time>,
-    /// Whether a workload was excluded because its start or resize is not confirmed yet.
-    pub skipped: bool,
-    /// The effort in tried sets. Examined workloads are converted into sets.
-    pub tried: usize,
-    /// Whether some sets were not tried, so that a cheaper one may exist.
-    pub bounded: bool,
 }
 
 /// A set of victims and the start that it allows.

@@ -3,7 +3,7 @@
 use crate::preemption::cache::Cache;
 use crate::preemption::cost::Cost;
 use crate::preemption::feasibility::Outcome;
-use crate::preemption::preemptor::{Preemptor, SearchInput, SearchResult, Take, Victims};
+use crate::preemption::preemptor::{Preemptor, SearchInput, Take, Victims};
 use crate::preemption::search::{Basis, Search};
 use crate::state::quotas::Hypothetical;
 use crate::types::{Time, WorkloadId};
@@ -15,6 +15,21 @@ pub struct Conditions<'a> {
     pub barred: &'a dyn Fn(&WorkloadId) -> bool,
     /// Whether the preemptor may start in the place of these victims.
     pub permits: &'a dyn Fn(&Victims) -> bool,
+}
+
+/// The result of a search.
+#[derive(Debug, Default)]
+pub struct SearchResult {
+    /// The set of least cost, if any set lets the preemptor start, with its cost.
+    pub found: Option<(Cost, Victims)>,
+    /// The earliest time at which a workload that is excluded now has run for its minimum run time.
+    pub retry_at: Option<Time>,
+    /// Whether a workload was excluded because its start or resize is not confirmed yet.
+    pub skipped: bool,
+    /// The effort in tried sets. Examined workloads are converted into sets.
+    pub tried: usize,
+    /// Whether some sets were not tried, so that a cheaper one may exist.
+    pub bounded: bool,
 }
 
 /// Finds the set of victims of least cost. The result has no victims if no set lets the preemptor start.

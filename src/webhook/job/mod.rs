@@ -102,7 +102,7 @@ impl Target for Jobs {
             return;
         }
         if parallelism(old) < granted {
-            // Its user had lowered it, and the record still grants the others: without them a larger number is not seen as a wish.
+            // Its user had lowered it, and the record still grants the others: without them a larger number is not seen as a request.
             context.draft.set(&Pointer::to(["spec", "parallelism"]), granted);
         }
         if wanted != wanted_pods(old) {
