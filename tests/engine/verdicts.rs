@@ -122,7 +122,10 @@ fn closed_nodes_count_for_a_topology_by_the_value_of_its_label() {
 
 #[test]
 fn what_asks_for_nothing_that_quotas_list_neither_borrows_nor_uses_a_guarantee() {
-    let bare_pod = |workload: &mut Workload| workload.kind = WorkloadKind::Pod;
+    // Like a pod without the annotation that allows its eviction.
+    let bare_pod = |workload: &mut Workload| {
+        (workload.kind, workload.resumable, workload.expendable) = (WorkloadKind::Pod, false, false);
+    };
     let as_it_is = |_: &mut Workload| {};
     let asks_cpu = |workload: &mut Workload| {
         let requests = [("cpu".into(), Amount::units(2))].into();

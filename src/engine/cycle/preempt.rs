@@ -2,7 +2,7 @@
 
 use crate::cycle::nominate::{PlanVictims, nominate_for};
 use crate::cycle::victims::{self, OnItsWay};
-use crate::cycle::{blocked, evict, reserve, take_free, take_over, wake};
+use crate::cycle::{blocked, evict, reserve, take_free, take_over};
 use crate::explain;
 use crate::placement::waiting::Attempt;
 use crate::preemption::{Take, Victims};
@@ -71,5 +71,4 @@ fn carry_out(
     }
     reserve::note_taken(scheduler, waiting, pool, &placement);
     nominate_for(scheduler, waiting, pool, placement, victims, within_guarantee);
-    wake::after_eviction(scheduler, pool);
 }

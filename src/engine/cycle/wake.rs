@@ -7,7 +7,7 @@ use crate::cycle::requeue;
 use crate::queue::WaitQueue;
 use crate::scheduler::Scheduler;
 use crate::state::nodes::selects;
-use crate::types::ids::{ClassId, PoolId, TeamId};
+use crate::types::ids::{ClassId, TeamId};
 use crate::types::{PodSelector, Profile};
 
 /// The most classes of the backlog that are woken at once.
@@ -24,13 +24,15 @@ pub fn wake(scheduler: &mut Scheduler) {
     requeue::note_repelled(scheduler);
     wake_followers(scheduler);
     reorder_users(scheduler);
-    note_headroom(scheduler);
+    let mut woken = note_headroom(scheduler);
     for class in blocked_on_changed_usage(scheduler) {
-        let Some((_, first)) = scheduler.queue.pending.first_of(class) else { continue };
+        let Some((team, first)) = scheduler.queue.pending.first_of(class) else { continue };
         let id = first.id().clone();
         let blocked = blocked_on(scheduler, &id);
-        scheduler.queue.pending.reconsider(class, blocked);
+        woken.extend(scheduler.queue.pending.reconsider(class, blocked).then_some(team));
     }
+    // Else what stands behind the owner of a reservation would take what an eviction has just left of quota and nodes.
+    wake_owners(scheduler, |team| woken.contains(&team));
     let newly_active = scheduler.queue.pending.take_newly_active();
     scheduler.queue.order.stale.extend(newly_active);
 }
@@ -51,15 +53,10 @@ fn start_generation(scheduler: &mut Scheduler) {
     pending.requeue_backlog(scheduler.cursor.generation, BACKLOG_AT_ONCE);
 }
 
-/// Wakes the owners of reservations in a pool where workloads were just evicted. They wait on no condition, and what the victims
-/// leave of quota and nodes lets workloads be attempted that stand behind them.
-pub fn after_eviction(scheduler: &mut Scheduler, pool: PoolId) {
-    wake_owners(scheduler, |at| at == pool);
-}
-
-fn wake_owners(scheduler: &mut Scheduler, which: impl Fn(PoolId) -> bool) {
+/// Wakes the owners of reservations of teams. They wait on no condition.
+fn wake_owners(scheduler: &mut Scheduler, which: impl Fn(TeamId) -> bool) {
     let pending = &mut scheduler.queue.pending;
-    for (_, reservation) in scheduler.reservations.iter().filter(|((pool, _), _)| which(*pool)) {
+    for (_, reservation) in scheduler.reservations.iter().filter(|((_, team), _)| which(*team)) {
         if let Some(class) = pending.class_of(&reservation.owner) {
             pending.requeue(class);
         }
@@ -100,12 +97,15 @@ fn reorder_users(scheduler: &mut Scheduler) {
     ahead.into_iter().for_each(|class| pending.requeue(class));
 }
 
-/// Marks the teams of which a workload has enough headroom now and had too little before.
-fn note_headroom(scheduler: &mut Scheduler) {
+/// Marks the teams of which a workload has enough headroom now and had too little before, and returns them.
+fn note_headroom(scheduler: &mut Scheduler) -> BTreeSet<TeamId> {
     let WaitQueue { order, pending, headroom, .. } = &mut scheduler.queue;
+    let mut woken: BTreeSet<TeamId> = BTreeSet::new();
     for change in headroom.catch_up(&scheduler.state) {
-        order.stale.extend(pending.teams_waiting_for(change.shape, change.before, change.total));
+        woken.extend(pending.teams_waiting_for(change.shape, change.before, change.total));
     }
+    order.stale.extend(woken.iter().copied());
+    woken
 }
 
 /// The classes blocked on a quota, fair share or queue of which the usage changed, or on a budget of which more may be left.

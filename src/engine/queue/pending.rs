@@ -316,35 +316,39 @@ impl Pending {
         });
     }
 
-    /// Replaces the conditions of a blocked class.
+    /// Replaces the conditions of a blocked class. Returns whether it is requeued instead.
     ///
     /// A class that newly lacks headroom is requeued, because it may be due a reservation; so is one that has come within
     /// guarantee, because it may preempt before any borrower starts (law 9).
-    pub fn reconsider(&mut self, class: ClassId, blocked: Blocked) {
+    pub fn reconsider(&mut self, class: ClassId, blocked: Blocked) -> bool {
         let needs_headroom = |conditions: &[Condition]| {
             conditions.iter().any(|condition| matches!(condition, Condition::Headroom(..)))
         };
-        let Some(status) = self.classes.get(&class).map(|class| &class.status) else { return };
-        let conditions = match &blocked {
-            Blocked::Until(conditions) | Blocked::MayPreempt { conditions, .. } => conditions,
-            Blocked::Unknown => return self.requeue(class),
-        };
+        let Some(status) = self.classes.get(&class).map(|class| &class.status) else { return false };
         let before = match status {
-            Status::Blocked { until } | Status::MayPreempt { until, .. } => until,
-            Status::Active | Status::Backlog { .. } => return self.requeue(class),
+            Status::Blocked { until } | Status::MayPreempt { until, .. } => Some(until),
+            Status::Active | Status::Backlog { .. } => None,
         };
-        if blocked.is_within_guarantee() && !status.is_within_guarantee() {
-            return self.requeue(class);
-        }
+        let conditions = match &blocked {
+            Blocked::Until(conditions) | Blocked::MayPreempt { conditions, .. } => Some(conditions),
+            Blocked::Unknown => None,
+        };
+        let within_guarantee = blocked.is_within_guarantee() && !status.is_within_guarantee();
+        let Some((before, conditions)) = before.zip(conditions).filter(|_| !within_guarantee) else {
+            self.requeue(class);
+            return true;
+        };
         let same = matches!((status, &blocked), (Status::Blocked { .. }, Blocked::Until(_)));
         if same && before == conditions {
-            return;
+            return false;
         }
-        if needs_headroom(before) || !needs_headroom(conditions) {
-            self.update(class, |class| class.status = Status::blocked(blocked, 0));
-        } else {
+        let requeues = !needs_headroom(before) && needs_headroom(conditions);
+        if requeues {
             self.requeue(class);
+        } else {
+            self.update(class, |class| class.status = Status::blocked(blocked, 0));
         }
+        requeues
     }
 
     /// Requeues at most `most` classes that may preempt, with their last attempt before the generation, those that the
