@@ -193,9 +193,12 @@ impl Directory {
             let pools: BTreeSet<&Name> = self.pools.iter().chain([&default]).collect();
             return Some(format!("there is no pool {pool}; {}", listed(pools)));
         }
+        let queue = queue?;
         let teams = self.teams.values().filter(|of| team.is_none_or(|team| *of.name == *team));
         let queues: BTreeSet<&Name> = teams.flat_map(|team| &team.queues).map(|queue| &queue.name).collect();
-        let queue = queue.filter(|queue| !queues.iter().any(|known| ***known == **queue))?;
+        if queues.iter().any(|known| ***known == *queue) {
+            return None;
+        }
         let of = team.map_or_else(String::new, |team| format!(" in team {team}"));
         Some(format!("there is no queue {queue}{of}; {}", listed(queues)))
     }

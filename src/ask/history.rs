@@ -53,8 +53,8 @@ pub async fn runs(
     let mut rows = state.history.runs(filter, after, most + 1).await?;
     // A team that has gone may have runs.
     let names = Names { team: team.as_deref().filter(|_| first && rows.is_empty()), ..Names::default() };
-    let note = state.directory.load().unknown(&names);
     let (directory, scope) = (state.directory.load(), scope.clone());
+    let note = directory.unknown(&names);
     let (since, encoding) = (spec.since.clone(), spec.encoding);
     away(move || {
         if let Some(sight) = scope.sight(&directory) {

@@ -229,7 +229,9 @@ fn refuse(
         if lacks_room && !scheduler.retries.refused.contains(&waiting.id) {
             let waiting = waiting.in_pool(&scheduler.state, *pool);
             let attempt = Attempt { waiting: &waiting, pool: *pool, nodes, now };
-            *verdict = victims::kept_back(scheduler, attempt).unwrap_or_else(|| verdict.clone());
+            if let Some(kept_back) = victims::kept_back(scheduler, attempt) {
+                *verdict = kept_back;
+            }
         }
     }
     // Nothing is reserved for a start that the API server refuses: others of its team would wait for it in vain.
