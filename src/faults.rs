@@ -127,7 +127,8 @@ fn misspelt(pool: &Name, quota: &Quota, known: &Directory) -> Option<Fault> {
 const NEAR: usize = 2;
 
 /// A sentence with the name that is probably meant; empty if there is none.
-fn meant<'a>(name: &str, names: impl Iterator<Item = &'a Name>) -> String {
+#[must_use]
+pub fn meant<'a>(name: &str, names: impl Iterator<Item = &'a Name>) -> String {
     let letters = |name: &str| name.chars().filter(|c| !c.is_ascii_digit()).collect::<String>();
     let near = names.filter(|other| letters(other) != letters(name));
     let near = near.map(|other| (strsim::damerau_levenshtein(name, other), other));

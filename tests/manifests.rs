@@ -22,6 +22,8 @@ const CRON_JOB: &str = "sluice-cron-job";
 const ASK: &str = "questions.mutate.sluice.dev";
 /// The webhook that warns about Teams, which are in no namespace.
 const TEAMS: &str = "teams.validate.sluice.dev";
+/// The webhook that warns about the labels of namespaces.
+const NAMESPACES: &str = "namespaces.validate.sluice.dev";
 /// The webhook that is asked for verdicts at dry-run.
 const VERDICTS: [&str; 2] = ["verdicts.validate.sluice.dev", "verdicts.pods.validate.sluice.dev"];
 
@@ -84,7 +86,7 @@ fn webhooks_and_policies_apply_to_labelled_namespaces_only() {
             if webhook["name"] == TEAMS {
                 assert_eq!(webhook["failurePolicy"], "Ignore", "a Team can be written without Sluice");
             }
-            if [ASK, TEAMS].iter().any(|name| webhook["name"] == *name) {
+            if [ASK, TEAMS, NAMESPACES].iter().any(|name| webhook["name"] == *name) {
                 continue;
             }
             let mut selector = webhook["namespaceSelector"].clone();
@@ -369,6 +371,28 @@ fn only_a_change_of_its_team_or_queue_is_judged_on_a_namespace() {
     let rule = &example.expect("the role to bind")["rules"][0];
     assert_eq!((&rule["verbs"][0], &rule["resources"][0]), (&"use".into(), &"teams".into()));
     assert!(rule["resourceNames"].is_array());
+}
+
+/// Only a namespace with a key of Sluice is sent, and writing it never depends on Sluice.
+#[test]
+fn the_warnings_about_namespaces_are_in_the_way_of_none() {
+    let configurations = of_kind(&["ValidatingWebhookConfiguration"]);
+    let mut webhooks = configurations.iter().flat_map(|one| one["webhooks"].as_array().into_iter().flatten());
+    let webhook = webhooks.find(|webhook| webhook["name"] == NAMESPACES).expect("it is registered");
+    assert_eq!(webhook["failurePolicy"], "Ignore");
+    assert_eq!(webhook["timeoutSeconds"], 1);
+    let selector = serde_json::json!({"matchExpressions": [
+        {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system", names::NAMESPACE]},
+    ]});
+    assert_eq!(webhook["namespaceSelector"], selector);
+    let rules = serde_json::json!([{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["namespaces"],
+        "operations": ["CREATE", "UPDATE"], "scope": "Cluster"}]);
+    assert_eq!(webhook["rules"], rules, "neither subresources nor deletions");
+    let conditions = webhook["matchConditions"].as_array().expect("conditions");
+    let conditions: Vec<&Value> = conditions.iter().map(|condition| &condition["name"]).collect();
+    assert_eq!(conditions, ["not-sluice", "not-deleting", "of-interest", "keys-change"]);
+    let keys = webhook["matchConditions"][2]["expression"].as_str().expect("an expression");
+    assert_eq!(keys.matches(&format!("key.startsWith('{}')", names::PREFIX)).count(), 2);
 }
 
 /// Questions are the only objects that Sluice judges outside of the namespaces of teams. They are never stored, so no

@@ -93,6 +93,8 @@ pub const OWN_ANNOTATIONS: [&str; 5] = [HELD, ADMISSION, EVICTION, USER_AFFINITY
 pub const PREFIX: &str = "sluice.dev/";
 /// The labels of namespaces, Jobs and Pods.
 pub const LABELS: [&str; 7] = [TEAM, QUEUE, VERDICT, GROUP, PLACED, OWN_AFFINITY, TWIN];
+/// The labels of namespaces.
+pub const NAMESPACE_LABELS: [&str; 3] = [TEAM, QUEUE, VERDICT];
 /// The annotations of Jobs and Pods.
 pub const ANNOTATIONS: [&str; 24] = [
     POOL,

@@ -16,6 +16,7 @@ mod gpu_fraction;
 mod hold_tests;
 mod job;
 mod mutate;
+mod namespace;
 mod never;
 mod object;
 pub mod offline;
@@ -109,7 +110,7 @@ impl WebhookMetrics {
             "Answers by kind of object that were given after waiting in vain for a missing object, such as a team or an admission.",
         );
         let unseen = IntCounterVec::new(options, &["kind"])?;
-        for kind in ["Job", "Pod"] {
+        for kind in ["Job", "Namespace", "Pod", "Team"] {
             let _ = unseen.with_label_values(&[kind]);
         }
         registry.register(Box::new(unseen.clone()))?;

@@ -174,25 +174,36 @@ const MOST_WARNINGS: usize = 8;
 /// Warnings about unknown labels and annotations with Sluice's prefix, such as a misspelt key.
 #[must_use]
 pub fn without_effect(object: &Value) -> Vec<String> {
-    let mut warnings = Vec::new();
-    let places = [
-        ("label", "labels", &names::LABELS[..], "an annotation"),
-        ("annotation", "annotations", &names::ANNOTATIONS, "a label"),
-    ];
-    for (kind, place, known, other) in places {
-        let keys = object["metadata"][place].as_object().into_iter().flatten().map(|(key, _)| key.as_str());
-        for key in keys.filter(|key| key.starts_with(names::PREFIX) && !known.contains(key)) {
-            let misplaced = names::LABELS.contains(&key) || names::ANNOTATIONS.contains(&key);
-            let why =
-                if misplaced { format!("it must be {other}") } else { format!("there is no such {kind}") };
-            warnings.push(format!("sluice: {kind} {key} has no effect: {why}"));
-        }
-    }
+    let unknown = unknown_keys(object, "", &names::LABELS, &names::ANNOTATIONS);
+    let mut warnings: Vec<String> = unknown.iter().map(|line| format!("sluice: {line}")).collect();
     warnings.extend(of_other_kinds(object));
     if object["kind"] == "Job" {
         warnings.extend(template::without_effect(object, &object["spec"]["template"], "spec.template"));
     }
     warnings
+}
+
+/// The labels and annotations with Sluice's prefix that are not among the known ones, each as a sentence. `of` names the kind of
+/// object where only that has no such key.
+#[must_use]
+pub fn unknown_keys(object: &Value, of: &str, labels: &[&str], annotations: &[&str]) -> Vec<String> {
+    let mut found = Vec::new();
+    let places = [
+        ("label", "labels", labels, annotations, "an annotation"),
+        ("annotation", "annotations", annotations, labels, "a label"),
+    ];
+    for (kind, place, known, elsewhere, other) in places {
+        let keys = object["metadata"][place].as_object().into_iter().flatten().map(|(key, _)| key.as_str());
+        for key in keys.filter(|key| key.starts_with(names::PREFIX) && !known.contains(key)) {
+            let why = if elsewhere.contains(&key) {
+                format!("it must be {other}")
+            } else {
+                format!("there is no such {kind}{of}")
+            };
+            found.push(format!("{kind} {key} has no effect: {why}"));
+        }
+    }
+    found
 }
 
 fn fraction_warning(object: &Value) -> Option<String> {

@@ -9,6 +9,9 @@ use serde_json::Value;
 
 const API_VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
+/// The most warnings of an answer, and the most characters of one: the API server cuts longer answers.
+const MOST_WARNINGS: usize = 8;
+const LONGEST_WARNING: usize = 240;
 
 /// The body that the API server posts.
 #[derive(Debug, Deserialize)]
@@ -106,6 +109,17 @@ impl Verdict {
     #[must_use]
     pub fn pass() -> Self {
         Self::Allow { patch: Patch(Vec::new()), warnings: Vec::new() }
+    }
+
+    /// Accepts the request unchanged with these sentences as warnings, as many and as much of each as the API server shows.
+    #[must_use]
+    pub fn warn(messages: impl IntoIterator<Item = String>) -> Self {
+        let warning = |message: String| {
+            let text: String = message.chars().take(LONGEST_WARNING).collect();
+            format!("sluice: {text}")
+        };
+        let warnings = messages.into_iter().take(MOST_WARNINGS).map(warning).collect();
+        Self::Allow { patch: Patch(Vec::new()), warnings }
     }
 
     /// The label in the metrics.

@@ -1,16 +1,10 @@
 //! Warnings about Teams that cannot be right, from memory. A Team is never refused here: what is missing may be applied next.
 
-use json_patch::Patch;
-
 use super::review::{Request, Verdict};
 use super::view::View;
 use crate::api::team::Team;
 use crate::cluster::reduce::team::team;
 use crate::faults::{Subject, excesses, faults};
-
-/// The most warnings of an answer, and the most characters of one: the API server cuts longer answers.
-const MOST: usize = 8;
-const LONGEST: usize = 240;
 
 /// Answers a review of a Team.
 #[must_use]
@@ -24,9 +18,5 @@ pub fn validate(view: &View<'_>, request: &Request) -> Verdict {
     let subject = Subject { team: &seen.team, classes: &seen.classes };
     let found = view.faults_of(|known| faults(subject, known));
     let messages = found.into_iter().map(|fault| fault.message).chain(excesses(&seen.team, view.directory()));
-    let warning = |message: String| {
-        let text: String = message.chars().take(LONGEST).collect();
-        format!("sluice: {text}")
-    };
-    Verdict::Allow { patch: Patch(Vec::new()), warnings: messages.take(MOST).map(warning).collect() }
+    Verdict::warn(messages)
 }

@@ -4,6 +4,7 @@ use kube::Resource;
 
 use super::context::Context;
 use super::job::Jobs;
+use super::namespace;
 use super::review::{Request, Verdict};
 use super::rules::{Target, check};
 use super::team;
@@ -16,6 +17,7 @@ pub fn validate(view: &View<'_>, request: &Request) -> Verdict {
     match request.kind.kind.as_str() {
         "Job" => workload(view, request, &Jobs),
         "Team" if request.kind.group == Team::group(&()) => team::validate(view, request),
+        "Namespace" if request.kind.group.is_empty() => namespace::validate(view, request),
         kind => match view.kinds().find(&request.kind.group, kind) {
             Some(custom) => workload(view, request, &**custom),
             None => Verdict::pass(),

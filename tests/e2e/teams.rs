@@ -49,6 +49,16 @@ pub async fn say_what_cannot_be_right(world: &World) -> Result<()> {
         says(world, name, "Ready", "True").await?;
         says(world, name, "Overcommitted", "False").await?;
     }
+    let namespace = |team: &str| {
+        let metadata = json!({"name": "t-namespace", "labels": {"sluice.dev/team": team}});
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}).to_string()
+    };
+    let outcome = apply(&namespace("t-rihgt")).await?;
+    let warning = "Team t-rihgt does not exist. Is t-right meant?";
+    ensure!(outcome.success && outcome.stderr.contains(warning), "{}", outcome.stderr);
+    let outcome = apply(&namespace("t-right")).await?;
+    ensure!(outcome.success && outcome.stderr.is_empty(), "{}", outcome.stderr);
+    world.kubectl.ok(&["delete", "namespace", "t-namespace", "--wait=false"]).await?;
     let names: Vec<&str> = wrong().iter().map(|(name, ..)| *name).collect();
     let delete: Vec<&str> = ["delete", "team", "t-right"].into_iter().chain(names).collect();
     world.kubectl.ok(&delete).await.map(drop)
