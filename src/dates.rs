@@ -1,4 +1,4 @@
-//! Times as people write them on the command line: `2026-11-01`, `2026-11`, `7d`, `today`.
+//! Times as people write them, in commands and in Questions: `2026-11-01`, `2026-11`, `7d`, `today`.
 
 use jiff::civil::Date;
 use jiff::tz::TimeZone;

@@ -38,11 +38,14 @@ pub struct HistoryFilter {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "atomic"))]
     pub states: Vec<RunState>,
-    /// Only runs that had not ended at this time.
+    /// Only runs that had not ended at this time: `2026-11-01`, `2026-11`, `2026-11-01T10:30`, `today`, `yesterday`, `7d`, `2w`, `12h`.
+    /// Days and months are those of UTC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>", length(max = 64))]
     pub from: Option<Timestamp>,
-    /// Only runs that were admitted before this time.
+    /// Only runs that were admitted before this time; a day or a month counts as a whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>", length(max = 64))]
     pub to: Option<Timestamp>,
 }
 
@@ -124,17 +127,19 @@ pub enum Period {
 pub struct ReportFilter {
     /// What it sums up.
     pub kind: ReportKind,
-    /// Its beginning.
+    /// Its beginning, in the forms of `history.from`; an age counts from the half hour before.
+    #[schemars(with = "String", length(max = 64))]
     pub from: Timestamp,
-    /// Its end; by default the present.
+    /// Its end; a day or a month counts as a whole. By default the present.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>", length(max = 64))]
     pub to: Option<Timestamp>,
     /// Its periods; by default one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<Period>,
     /// The times at which its periods begin, in place of `by`: days of another time zone, for example.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 750), extend("x-kubernetes-list-type" = "atomic"))]
+    #[schemars(with = "Vec<String>", length(max = 750), inner(length(max = 64)), extend("x-kubernetes-list-type" = "atomic"))]
     pub cuts: Vec<Timestamp>,
     /// Only this team.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -14,6 +14,7 @@ mod shared;
 mod state;
 #[cfg(test)]
 mod tests;
+mod times;
 mod verdict;
 
 use std::time::Duration;
@@ -23,6 +24,7 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::routing::post;
 use axum::{Json, Router};
+use jiff::Timestamp;
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation};
 use serde_json::Value;
@@ -164,13 +166,14 @@ fn no_proof(asked: &str) -> String {
     message
 }
 
-async fn answer(state: &AskState, request: &Request, spec: Value) -> Result<Value, Refusal> {
+async fn answer(state: &AskState, request: &Request, mut spec: Value) -> Result<Value, Refusal> {
     if let Some(lack) = state.ready.lacks() {
         return Err(Refusal::unavailable(format!("Sluice is not ready: {lack}")));
     }
     let scope = Scope::of(request)?;
+    times::write_out(&mut spec, Timestamp::now())?;
     let spec: QuestionSpec =
-        serde_path_to_error::deserialize(spec).map_err(|error| Refusal::invalid(unread(&error)))?;
+        serde_path_to_error::deserialize(spec).map_err(|error| Refusal::invalid(format!("spec.{error}")))?;
     let _all = state.turns.all.try_acquire().map_err(|_| {
         Refusal::busy("too many questions are being answered at once; try again in a few seconds")
     })?;
@@ -200,16 +203,6 @@ async fn answer(state: &AskState, request: &Request, spec: Value) -> Result<Valu
         QuestionSpec { what_if: Some(job), .. } => what_if(state, &scope, &spec, (job, user)).await,
         _ => Err(Refusal::invalid(ONE)),
     }
-}
-
-/// Why a Question cannot be read. Of a time the parser says only where it stopped, so its form is named.
-fn unread(error: &serde_path_to_error::Error<serde_json::Error>) -> String {
-    let path = error.path().to_string();
-    let of_time = ["history.from", "history.to", "report.from", "report.to", "report.cuts["];
-    if of_time.iter().any(|field| path.starts_with(field)) {
-        return format!("spec.{path}: expected a time such as 2026-11-01T00:00:00Z ({})", error.inner());
-    }
-    format!("spec.{error}")
 }
 
 /// How many things a Question asks.

@@ -206,10 +206,13 @@ async fn mistakes_are_named() {
             "spec.report.from",
         ),
         (
-            json!({"report": {"kind": "Teams", "from": "2026-11"}}),
-            "spec.report.from: expected a time such as 2026-11-01T00:00:00Z",
+            json!({"report": {"kind": "Teams", "from": "2026-13"}}),
+            "spec.report.from: \"2026-13\": expected a day (2026-11-01), a month (2026-11)",
         ),
-        (json!({"history": {"to": "today"}}), "spec.history.to: expected a time such as"),
+        (
+            json!({"report": {"kind": "Teams", "from": "2025-10", "to": "2025-09"}}),
+            "is not before 2025-10-01T00:00:00Z",
+        ),
     ] {
         let (response, _) = post(&state, "/ask", &review(&with_proof(spec.clone()))).await;
         assert_eq!(response["status"]["code"], 422, "{spec}: {response}");
