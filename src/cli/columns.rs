@@ -133,7 +133,12 @@ fn why(row: &WorkloadRow) -> String {
             } else {
                 format!("on {}", nodes(row))
             };
-            format!("{nodes}{preemptible}")
+            let missing = match (row.without_pods, row.pods) {
+                (false, _) => "",
+                (true, 1) => "its pod does not exist yet; ",
+                (true, _) => "none of its pods exists yet; ",
+            };
+            format!("{missing}{nodes}{preemptible}")
         }
         "Finished" => row.head.reason.clone(),
         _ if row.head.message.is_empty() => row.head.reason.clone(),
@@ -144,6 +149,24 @@ fn why(row: &WorkloadRow) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_runs_says_where_and_that_its_pods_are_missing() {
+        let row = |more: serde_json::Value| -> WorkloadRow {
+            let mut row = serde_json::json!({
+                "namespace": "a", "name": "x", "team": "a", "queue": "default", "state": "Running", "reason": "Guaranteed",
+                "message": "Runs.", "kind": "Job", "priority": 0, "pods": 2, "requests": {}, "nodes": {"n1": 2},
+                "borrowed": false, "preemptible": true, "submitted": "2026-11-21T10:00:00Z",
+            });
+            json_patch::merge(&mut row, &more);
+            serde_json::from_value(row).expect("a row")
+        };
+        assert_eq!(why(&row(serde_json::json!({}))), "on n1 ×2; preemptible");
+        let missing = row(serde_json::json!({"withoutPods": true}));
+        assert_eq!(why(&missing), "none of its pods exists yet; on n1 ×2; preemptible");
+        let one = row(serde_json::json!({"withoutPods": true, "pods": 1, "preemptible": false}));
+        assert_eq!(why(&one), "its pod does not exist yet; on n1 ×2");
+    }
 
     #[test]
     fn every_list_of_columns_names_columns() {

@@ -148,6 +148,7 @@ pub fn answer(question: Question, engine: &Engine, mirror: &Mirror, preview: Opt
             && let Some(missing) = missing_pods(&managed, at)
         {
             row.head.message = format!("{} {missing}", row.head.message);
+            row.without_pods = true;
         }
         row
     };

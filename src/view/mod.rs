@@ -240,6 +240,9 @@ pub struct WorkloadRow {
     /// Admission time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub admitted: Option<Timestamp>,
+    /// Whether none of its pods exists although it was admitted a while ago; the message says how to find out why.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub without_pods: bool,
     /// The expected start of a waiting workload and its place in the queue, if the last forecast covers it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eta: Option<Arc<EtaRow>>,
@@ -415,6 +418,7 @@ impl WorkloadRow {
             borrowed: admission.is_some_and(|admission| admission.borrowed),
             submitted: timestamp(workload.submitted),
             admitted: admission.map(|admission| timestamp(admission.at)),
+            without_pods: false,
             eta: None,
             run: end.map(RunRow::going_on),
         }
