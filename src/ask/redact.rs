@@ -179,6 +179,7 @@ mod tests {
             free: Amounts::new(),
             gpus: 8,
             gpus_free: 0,
+            gpu_parts: None,
             workloads: vec![
                 workload("b/x", "blue", 2),
                 workload("a/y", "red", 1),

@@ -29,7 +29,7 @@ pub enum Value {
     /// The GPUs of a node that are used and free: people read a block for each, programs their number.
     Blocks(u32, u32),
     /// So many of so many: people read both, programs the first, as the others have a column.
-    Of(u32, u32),
+    Of(Count, Count),
     /// A length of time, in seconds.
     Span(i64),
     /// A point in time that is to come: people read how long that takes.

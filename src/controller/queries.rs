@@ -13,8 +13,8 @@ use crate::engine::Engine;
 use crate::engine::types::{Name, Observed, Time, Workload, WorkloadId, WorkloadKind};
 use crate::metrics::Figures;
 use crate::view::{
-    Accelerators, BudgetRow, NodeContext, NodeRow, QueueRow, TeamRow, Teams, UnadmittedRow, WorkloadHead,
-    WorkloadRow,
+    Accelerators, BudgetRow, NodeContext, NodeRow, PoolAccelerators, QueueRow, TeamRow, Teams, UnadmittedRow,
+    WorkloadHead, WorkloadRow,
 };
 
 /// With more workloads than this no copies of the engine are made: they would take the memory, and making them
@@ -130,9 +130,9 @@ impl Asker {
 /// whether the caller still waits for the answer.
 pub fn answer(question: Question, engine: &Engine, mirror: &Mirror, preview: Option<&Preview<Question>>) {
     let (leads, at) = (preview.is_none(), now());
-    let row = |workload: &Workload, accelerators: &Accelerators| {
+    let row = |workload: &Workload, accelerators: &PoolAccelerators| {
         let queue = mirror.queue_of(workload);
-        let mut row = WorkloadRow::new(engine, workload, &queue, accelerators, at);
+        let mut row = WorkloadRow::new(engine, workload, &queue, accelerators.of_workload(workload), at);
         if let Some(verdict) = preview.and_then(|preview| preview.verdict(workload)) {
             row.head = WorkloadHead::new(workload, &queue, Some(verdict.clone()));
         }
@@ -155,12 +155,12 @@ pub fn answer(question: Question, engine: &Engine, mirror: &Mirror, preview: Opt
     match question {
         Question::Teams(to) => drop(to.send(teams(engine, at))),
         Question::Nodes(accelerators, to) => {
-            let context = NodeContext::new(engine, counted(&accelerators, engine), at);
+            let context = NodeContext::new(engine, counted(&accelerators, engine, mirror), at);
             let rows = engine.nodes().iter().map(|node| NodeRow::new(node, &context)).collect();
             drop(to.send(rows));
         }
         Question::Workloads(choice, after, accelerators, to) => {
-            let accelerators = counted(&accelerators, engine);
+            let accelerators = counted(&accelerators, engine, mirror);
             let mut part = WorkloadsPart::default();
             for (looked_at, workload) in (1..).zip(engine.workloads_after(after.as_ref())) {
                 if choice.has(workload, mirror) {
@@ -174,7 +174,7 @@ pub fn answer(question: Question, engine: &Engine, mirror: &Mirror, preview: Opt
             drop(to.send(part));
         }
         Question::Workload((namespace, name), accelerators, to) => {
-            let accelerators = counted(&accelerators, engine);
+            let accelerators = counted(&accelerators, engine, mirror);
             let found = engine.workloads().filter(|w| *w.namespace == *namespace && *w.name == *name);
             let mut found: Vec<&Workload> = found.map(|workload| &**workload).collect();
             // Of a pod of a group people ask by its own name.
@@ -242,10 +242,11 @@ pub fn copy(engine: &Engine, mirror: &Mirror) -> Option<Box<Engine>> {
     fits.then(|| Box::new(engine.clone()))
 }
 
-/// These resources and the devices in quotas.
-fn counted(accelerators: &Accelerators, engine: &Engine) -> Accelerators {
+/// These resources and the devices in quotas, and in each pool its shares of GPUs.
+fn counted(accelerators: &Accelerators, engine: &Engine, mirror: &Mirror) -> PoolAccelerators {
     let listed = engine.resources_in_quotas();
-    accelerators.with_quotas(listed.iter().map(|resource| &**resource))
+    let usual = accelerators.with_quotas(listed.iter().map(|resource| &**resource));
+    PoolAccelerators::new(usual, mirror.pools().map(|(name, seen)| (name, &seen.shares)))
 }
 
 fn figures(engine: &Engine, now: Time) -> Figures {

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::engine::types::CURRENCY;
-use crate::engine::types::TeamView;
+use crate::api::convert::is_fine;
 use crate::engine::types::amount::{Amount, ResourceList};
+use crate::engine::types::{CURRENCY, DEFAULT_POOL, Name, Observed, TeamView, Workload};
 
 /// The resources that count as GPUs: the configured list, or else those named `*/gpu` and the device resources in
 /// the teams' quotas.
@@ -12,13 +12,15 @@ use crate::engine::types::amount::{Amount, ResourceList};
 pub struct Accelerators {
     configured: BTreeSet<String>,
     in_quotas: BTreeSet<String>,
+    /// The part of a GPU that a unit of each of these resources is.
+    parts: ResourceList,
 }
 
 impl Accelerators {
     /// Exactly these resources; with an empty list they are found by name and in quotas.
     #[must_use]
     pub fn configured(resources: &[String]) -> Self {
-        Self { configured: resources.iter().cloned().collect(), in_quotas: BTreeSet::new() }
+        Self { configured: resources.iter().cloned().collect(), ..Self::default() }
     }
 
     /// Whether the configured list is empty, so that quotas matter.
@@ -41,6 +43,13 @@ impl Accelerators {
         self.with_quotas(listed.map(|resource| &**resource))
     }
 
+    /// The same with units of these resources as parts of a GPU, where they are found by name: the `shares` of a pool.
+    #[must_use]
+    pub fn with_parts(&self, parts: &ResourceList) -> Self {
+        let parts = if self.configured.is_empty() { parts.clone() } else { ResourceList::new() };
+        Self { parts, ..self.clone() }
+    }
+
     /// Whether a resource counts as GPUs.
     #[must_use]
     pub fn contains(&self, resource: &str) -> bool {
@@ -60,8 +69,18 @@ impl Accelerators {
     /// The same as an exact amount.
     #[must_use]
     pub fn amount(&self, list: &ResourceList) -> Amount {
-        let gpus = list.iter().filter(|(resource, _)| self.contains(resource));
-        gpus.fold(Amount::ZERO, |sum, (_, amount)| sum + *amount)
+        // Units of a hundredth or less stand beside the device that they are parts of, and cores beside memory.
+        let fine = self.parts.iter().filter(|(_, part)| is_fine(**part));
+        let mut fine = fine.filter_map(|(resource, part)| Some((list.get(resource)?, *part)));
+        if let Some((amount, part)) = fine.next() {
+            return times(*amount, part);
+        }
+        let gpus = list.iter().map(|(resource, amount)| match self.parts.get(resource) {
+            Some(part) => times(*amount, *part),
+            None if self.contains(resource) => *amount,
+            None => Amount::ZERO,
+        });
+        gpus.fold(Amount::ZERO, |sum, amount| sum + amount)
     }
 
     /// How many GPUs amounts of an answer have, parts of one as fractions.
@@ -70,6 +89,50 @@ impl Accelerators {
         let gpus = amounts.iter().filter(|(resource, _)| self.contains(resource));
         let each = gpus.filter_map(|(_, amount)| Amount::parse(amount).ok());
         each.fold(Amount::ZERO, |sum, each| sum + each).as_units_lossy()
+    }
+}
+
+/// An amount of units that are parts of a GPU each.
+fn times(amount: Amount, part: Amount) -> Amount {
+    Amount::milli(amount.as_milli().saturating_mul(part.as_milli()) / 1_000)
+}
+
+/// What counts as GPUs in each pool: where a pool has `shares`, units of other resources are parts of a GPU.
+#[derive(Clone, Debug, Default)]
+pub struct PoolAccelerators {
+    usual: Accelerators,
+    with_shares: BTreeMap<Name, Accelerators>,
+}
+
+impl PoolAccelerators {
+    /// These resources, and in each of the pools its shares.
+    #[must_use]
+    pub fn new<'a>(
+        usual: Accelerators,
+        shares: impl IntoIterator<Item = (&'a Name, &'a ResourceList)>,
+    ) -> Self {
+        let shares = shares.into_iter().filter(|(_, parts)| !parts.is_empty());
+        let with_shares = shares.map(|(pool, parts)| (pool.clone(), usual.with_parts(parts))).collect();
+        Self { usual, with_shares }
+    }
+
+    /// What counts in a pool.
+    #[must_use]
+    pub fn of(&self, pool: &str) -> &Accelerators {
+        self.with_shares.get(pool).unwrap_or(&self.usual)
+    }
+
+    /// What counts of a workload: in its pool, or in the first of those that it may run in and that has shares.
+    #[must_use]
+    pub fn of_workload(&self, workload: &Workload) -> &Accelerators {
+        if let Observed::Admitted(admission) | Observed::Leaving { admission, .. } = &workload.state {
+            return self.of(&admission.pool);
+        }
+        if workload.pools.is_empty() {
+            return self.of(DEFAULT_POOL);
+        }
+        let mut found = workload.pools.iter().filter_map(|pool| self.with_shares.get(pool));
+        found.next().unwrap_or(&self.usual)
     }
 }
 
@@ -129,6 +192,37 @@ mod tests {
         );
         assert!(accelerators.contains("amd.com/gpu"), "in no quota, but named as a GPU");
         assert!(!accelerators.contains("rdma/hca"), "in no quota");
+    }
+
+    #[test]
+    fn units_of_shares_are_parts_of_a_gpu() {
+        let list = |amounts: &[(&str, i64)]| -> ResourceList {
+            amounts.iter().map(|(resource, amount)| ((*resource).into(), Amount::milli(*amount))).collect()
+        };
+        let shares = list(&[("nvidia.com/gpu.shared", 250), ("nvidia.com/mig-1g.10gb", 140)]);
+        let quotas = Accelerators::default().with_quotas(["nvidia.com/mig-1g.10gb"]);
+        let pool: Name = "sliced".into();
+        let pools = PoolAccelerators::new(quotas.clone(), [(&pool, &shares)]);
+        let sliced = pools.of("sliced");
+        for (amounts, milli) in [
+            (&[("nvidia.com/gpu.shared", 2_000)][..], 500),
+            (&[("nvidia.com/mig-1g.10gb", 7_000)], 980),
+            (&[("nvidia.com/gpu", 3_000), ("nvidia.com/gpu.shared", 4_000), ("cpu", 8_000)], 4_000),
+        ] {
+            assert_eq!(sliced.amount(&list(amounts)), Amount::milli(milli), "{amounts:?}");
+        }
+        let slice = list(&[("nvidia.com/mig-1g.10gb", 1_000)]);
+        assert_eq!(pools.of("default").amount(&slice), Amount::units(1), "no part is known");
+        // HAMi adds a device to what asks for cores and memory in per cent.
+        let percent = list(&[("nvidia.com/gpucores", 10), ("nvidia.com/gpumem-percentage", 10)]);
+        let asked = list(&[
+            ("nvidia.com/gpu", 1_000),
+            ("nvidia.com/gpucores", 40_000),
+            ("nvidia.com/gpumem-percentage", 40_000),
+        ]);
+        assert_eq!(quotas.with_parts(&percent).amount(&asked), Amount::milli(400));
+        let configured = Accelerators::configured(&["nvidia.com/gpu".to_owned()]);
+        assert_eq!(configured.with_parts(&percent).amount(&asked), Amount::units(1));
     }
 
     #[test]

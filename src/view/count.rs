@@ -38,6 +38,12 @@ impl From<Amount> for Count {
     }
 }
 
+impl From<u32> for Count {
+    fn from(whole: u32) -> Self {
+        Self(Amount::units(whole.into()))
+    }
+}
+
 impl fmt::Display for Count {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}", self.as_f64())

@@ -20,11 +20,12 @@ use crate::api::record::timestamp;
 use crate::engine::Engine;
 use crate::engine::replay::forecast::{self, ExpectedRun, RunEnd};
 use crate::engine::replay::grounds::Unbounded;
+use crate::engine::types::amount::Amount;
 use crate::engine::types::{
     Admission, Name, NodeView, Observed, Reason, ReservationView, State, Time, Verdict, Workload, WorkloadId,
 };
 
-pub use accelerators::{Accelerators, is_gpu};
+pub use accelerators::{Accelerators, PoolAccelerators, is_gpu};
 pub use amounts::{Amounts, amounts};
 pub use count::Count;
 pub use eta::{EtaRow, PlaceRow};
@@ -49,11 +50,23 @@ pub struct NodeRow {
     pub gpus: u32,
     /// Number of free GPUs.
     pub gpus_free: u32,
+    /// The same numbers as they are, where parts of GPUs are used or offered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_parts: Option<GpuParts>,
     /// Its workloads.
     pub workloads: Vec<NodeWorkload>,
     /// The waiting workloads that have a reservation on it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reserved: Vec<NodeWorkload>,
+}
+
+/// The GPUs of a node in numbers that need not be whole.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct GpuParts {
+    /// All of them.
+    pub all: Count,
+    /// What is free of them.
+    pub free: Count,
 }
 
 /// A workload on a node.
@@ -81,7 +94,7 @@ pub struct NodeWorkload {
 #[derive(Debug)]
 pub struct NodeContext<'a> {
     engine: &'a Engine,
-    accelerators: Accelerators,
+    accelerators: PoolAccelerators,
     /// The owners of reservations by node, so that no node looks through all reservations.
     reserved: BTreeMap<Name, Vec<NodeWorkload>>,
     now: Time,
@@ -90,7 +103,7 @@ pub struct NodeContext<'a> {
 impl<'a> NodeContext<'a> {
     /// The context at `now`.
     #[must_use]
-    pub fn new(engine: &'a Engine, accelerators: Accelerators, now: Time) -> Self {
+    pub fn new(engine: &'a Engine, accelerators: PoolAccelerators, now: Time) -> Self {
         let mut context = Self { engine, accelerators, reserved: BTreeMap::new(), now };
         for ReservationView { owner, nodes, start, .. } in engine.reservations() {
             for (node, pods) in nodes {
@@ -118,7 +131,7 @@ impl<'a> NodeContext<'a> {
             workload: label,
             team: known.team.to_string(),
             pods,
-            gpus: self.accelerators.count(known.requests()) * f64::from(pods),
+            gpus: self.accelerators.of_workload(known).count(known.requests()) * f64::from(pods),
             borrowed,
             until: end.map(|end| second(end.likely)),
         }
@@ -129,15 +142,20 @@ impl NodeRow {
     /// The row of a node.
     #[must_use]
     pub fn new(view: &NodeView, context: &NodeContext<'_>) -> Self {
-        let accelerators = &context.accelerators;
+        let accelerators = context.accelerators.of(&view.pool);
+        let [all, free] = [&view.allocatable, &view.free].map(|list| accelerators.amount(list));
+        let (gpus, gpus_free) = blocks(all, free);
+        let is_whole = |amount: Amount| amount.as_milli() % 1_000 == 0;
+        let parts = GpuParts { all: all.into(), free: free.into() };
         Self {
             name: view.name.to_string(),
             pool: view.pool.to_string(),
             schedulable: view.schedulable,
             allocatable: amounts(&view.allocatable),
             free: amounts(&view.free),
-            gpus: whole(accelerators.count(&view.allocatable)),
-            gpus_free: whole(accelerators.count(&view.free)),
+            gpus,
+            gpus_free,
+            gpu_parts: (!is_whole(all) || !is_whole(free)).then_some(parts),
             workloads: view.workloads.iter().map(|(id, pods)| context.workload(id, *pods)).collect(),
             reserved: context.reserved.get(&view.name).cloned().unwrap_or_default(),
         }
@@ -425,9 +443,13 @@ impl WorkloadRow {
     }
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small count, never negative")]
-fn whole(count: f64) -> u32 {
-    count.clamp(0.0, 1_000_000.0) as u32
+/// Whole GPUs, and those of them of which nothing is used. Slices of a GPU may add up to a little less than one.
+fn blocks(all: Amount, free: Amount) -> (u32, u32) {
+    let whole = |milli: i64| u32::try_from(milli.clamp(0, 1_000_000_000) / 1_000).unwrap_or_default();
+    let some = u32::from(all > Amount::ZERO);
+    let gpus = whole(all.as_milli().saturating_add(500)).max(some);
+    let used = whole(all.as_milli().saturating_sub(free.as_milli()).saturating_add(999));
+    (gpus, gpus.saturating_sub(used))
 }
 
 #[cfg(test)]

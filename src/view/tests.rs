@@ -20,13 +20,34 @@ fn node_view(resource: &str, all: i64, free: i64) -> NodeView {
 fn a_node_counts_the_accelerators_of_any_vendor() {
     let engine = Engine::new();
     let row = |accelerators| {
-        let context = NodeContext::new(&engine, accelerators, Time(0));
+        let context = NodeContext::new(&engine, PoolAccelerators::new(accelerators, []), Time(0));
         NodeRow::new(&node_view("google.com/tpu", 8, 3), &context)
     };
     let counted = row(Accelerators::default().with_quotas(["google.com/tpu"]));
     assert_eq!((counted.gpus, counted.gpus_free), (8, 3));
     let unknown = row(Accelerators::default());
     assert_eq!((unknown.gpus, unknown.gpus_free), (0, 0), "in no quota and not configured");
+}
+
+#[test]
+fn a_node_with_parts_of_gpus_says_how_much_of_them_is_free() {
+    let engine = Engine::new();
+    let (pool, slice) = ("default".into(), "nvidia.com/mig-1g.10gb");
+    let shares = ResourceList::from([(slice.into(), Amount::milli(140))]);
+    let pools = PoolAccelerators::new(Accelerators::default(), [(&pool, &shares)]);
+    let context = NodeContext::new(&engine, pools, Time(0));
+    let seen = |view: &NodeView| {
+        let row = NodeRow::new(view, &context);
+        let parts = row.gpu_parts.map(|parts| (parts.all.to_string(), parts.free.to_string()));
+        (row.gpus, row.gpus_free, parts)
+    };
+    let parts = |all: &str, free: &str| Some((all.to_owned(), free.to_owned()));
+    assert_eq!(seen(&node_view(slice, 7, 7)), (1, 1, parts("0.98", "0.98")));
+    assert_eq!(seen(&node_view(slice, 14, 13)), (2, 1, parts("1.96", "1.82")));
+    assert_eq!(seen(&node_view("nvidia.com/gpu", 4, 3)), (4, 3, None), "whole GPUs");
+    let mut half = node_view("nvidia.com/gpu", 4, 4);
+    half.free = ResourceList::from([("nvidia.com/gpu".into(), Amount::milli(3_500))]);
+    assert_eq!(seen(&half), (4, 3, parts("4", "3.5")));
 }
 
 #[test]

@@ -26,7 +26,10 @@ pub const COLUMNS: [Column<NodeRow>; 6] = [
         name: "free",
         title: "FREE",
         form: Form::Right,
-        value: |row, _| Value::Of(row.gpus_free, row.gpus),
+        value: |row, _| match &row.gpu_parts {
+            Some(parts) => Value::Of(parts.free, parts.all),
+            None => Value::Of(row.gpus_free.into(), row.gpus.into()),
+        },
     },
     Column {
         name: "used-by",
@@ -74,6 +77,7 @@ mod tests {
     use super::*;
     use crate::cli::grid;
     use crate::cli::screen::Screen;
+    use crate::view::GpuParts;
 
     #[test]
     fn gpus_are_shown_as_blocks() {
@@ -93,6 +97,24 @@ mod tests {
             csv, "node,pool,state,gpus,free,used-by\nn1,a100,ready,5,2,others (3 GPUs)\n",
             "programs read numbers"
         );
+    }
+
+    #[test]
+    fn parts_of_gpus_are_decimals() {
+        let parts: GpuParts =
+            serde_json::from_value(serde_json::json!({"all": 4, "free": 3.5})).expect("numbers");
+        let node = NodeRow {
+            name: "n1".into(),
+            gpus: 4,
+            gpus_free: 3,
+            gpu_parts: Some(parts),
+            ..NodeRow::default()
+        };
+        let columns: Vec<_> = COLUMNS.iter().filter(|column| column.name != "used-by").collect();
+        let text = grid::table(&columns, std::slice::from_ref(&node), &Screen::new(), false);
+        assert!(text.contains("■□□□") && text.ends_with("3.5/4"), "{text}");
+        let csv = grid::csv(&columns, &[node], &Screen::new(), false).expect("CSV");
+        assert_eq!(csv, "n1,,unschedulable,4,3.5\n");
     }
 
     #[test]
