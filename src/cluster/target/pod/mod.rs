@@ -404,7 +404,20 @@ fn past(pod: &wire::Pod) -> Past {
     let times = conditions.filter_map(|condition| condition.last_transition_time.as_ref());
     let ended = times.max().filter(|_| ended(pod)).map(reduce::instant);
     let succeeded = pod.status.phase.as_deref().filter(|_| ended.is_some()).map(|phase| phase == "Succeeded");
+    // A pod that is deleted while it runs fails by that. Times have whole seconds: in the same one success was first.
+    let by_deletion = |succeeded: &bool| {
+        let (Some(ended), Some(deleted)) = (ended, deleted(&pod.metadata)) else { return false };
+        if *succeeded { deleted < ended } else { deleted <= ended }
+    };
+    let succeeded = succeeded.filter(|succeeded| !by_deletion(succeeded));
     Past { requests: requests(&pod.spec).into_iter().collect(), ended, succeeded }
+}
+
+/// When a pod was deleted: the API server writes down when its grace period is over.
+fn deleted(metadata: &ObjectMeta) -> Option<Time> {
+    let over = reduce::instant(metadata.deletion_timestamp.as_ref()?);
+    let grace = metadata.deletion_grace_period_seconds.unwrap_or_default();
+    Some(Time(over.0.saturating_sub(grace.saturating_mul(1_000))))
 }
 
 #[cfg(test)]

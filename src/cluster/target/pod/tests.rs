@@ -57,6 +57,33 @@ fn a_bare_pod_asks_for_what_it_holds_until_it_has_ended() {
 }
 
 #[test]
+fn a_bare_pod_that_is_deleted_while_it_runs_has_neither_succeeded_nor_failed() {
+    let record = r#"{"pool":"p","nodes":{"n1":1},"pods":1,"borrowed":false,"at":"2026-11-21T08:00:00Z"}"#;
+    let succeeded = |phase: &str, ended: &str, deleted: Option<&str>| {
+        let conditions = json!([{"type": "Ready", "status": "False", "lastTransitionTime": ended}]);
+        let mut object = json!({
+            "metadata": {"annotations": {names::ADMISSION: record}}, "spec": {"nodeName": "n1"},
+            "status": {"phase": phase, "conditions": conditions},
+        });
+        if let Some(over) = deleted {
+            let deletion = json!({"deletionTimestamp": over, "deletionGracePeriodSeconds": 30});
+            json_patch::merge(&mut object, &json!({"metadata": deletion}));
+        }
+        seen(object).managed.expect("managed").facts.past.expect("it has ended").succeeded
+    };
+    let (at, before) = ("2026-11-21T09:00:00Z", "2026-11-21T08:59:59Z");
+    // Deleted at 09:00:00.
+    let deleted = Some("2026-11-21T09:00:30Z");
+    for (phase, succeeds) in [("Failed", false), ("Succeeded", true)] {
+        assert_eq!(succeeded(phase, at, None), Some(succeeds));
+        assert_eq!(succeeded(phase, before, deleted), Some(succeeds), "it had ended before");
+        assert_eq!(succeeded(phase, "2026-11-21T09:00:04Z", deleted), None);
+    }
+    assert_eq!(succeeded("Failed", at, deleted), None);
+    assert_eq!(succeeded("Succeeded", at, deleted), Some(true));
+}
+
+#[test]
 fn a_fraction_that_a_user_writes_on_a_pod_of_a_job_is_not_believed() {
     let containers = json!([{"name": "c", "resources": {"limits": {"nvidia.com/gpu": 1}}}]);
     let pod = seen(json!({
