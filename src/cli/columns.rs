@@ -39,7 +39,8 @@ pub const ALL: [WorkloadColumn; 22] = [
         "Finished" => Value::None,
         _ => Value::Span(screen.since(row.admitted.unwrap_or(row.submitted))),
     }),
-    column("wait", "WAIT", Form::Right, |row, screen| Value::Span(waited(row, screen))),
+    // From the submission. WAIT of `sluice history` is that for one run, since the eviction before it.
+    column("wait", "UNTIL START", Form::Right, |row, screen| Value::Span(waited(row, screen))),
     column("age", "AGE", Form::Right, |row, screen| Value::Span(screen.since(row.submitted))),
     column("eta", "ETA", Form::Right, |row, _| until(row, |eta| eta.likely)),
     column("latest", "LATEST", Form::Right, |row, _| until(row, |eta| eta.late)),
@@ -166,6 +167,25 @@ mod tests {
         assert_eq!(why(&missing), "none of its pods exists yet; on n1 ×2; preemptible");
         let one = row(serde_json::json!({"withoutPods": true, "pods": 1, "preemptible": false}));
         assert_eq!(why(&one), "its pod does not exist yet; on n1 ×2");
+    }
+
+    #[test]
+    fn the_time_until_the_start_counts_from_the_submission_and_is_not_called_a_wait() {
+        let at = |text: &str| text.parse::<Timestamp>().expect("a time");
+        let screen = Screen { now: at("2026-11-21T12:00:00Z"), ..Screen::new() };
+        let row = |admitted: Option<&str>| -> WorkloadRow {
+            serde_json::from_value(serde_json::json!({
+                "namespace": "a", "name": "x", "team": "a", "queue": "default", "state": "Pending", "reason": "NoRoom",
+                "message": "", "kind": "Job", "priority": 0, "pods": 1, "requests": {}, "nodes": {}, "borrowed": false,
+                "submitted": "2026-11-21T10:00:00Z", "admitted": admitted,
+            }))
+            .expect("a row")
+        };
+        let column = named("wait").expect("a column");
+        let shown = |row: &WorkloadRow| (column.value)(row, &screen);
+        assert_eq!(shown(&row(None)), Value::Span(7_200));
+        assert_eq!(shown(&row(Some("2026-11-21T10:30:00Z"))), Value::Span(1_800));
+        assert_eq!(column.title, "UNTIL START");
     }
 
     #[test]
