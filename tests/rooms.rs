@@ -24,6 +24,7 @@ const CRATES: &[Crate] = &[
     Crate { folder: "tests/e2e", without: &[] },
     Crate { folder: "tests/engine", without: &[] },
     Crate { folder: "tests/hostile", without: &[] },
+    Crate { folder: "tests/manifests", without: &[] },
     Crate { folder: "tests/monitoring", without: &[] },
     Crate { folder: "tests/scenarios", without: &[] },
     Crate { folder: "tests/web", without: &[] },
