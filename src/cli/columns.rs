@@ -2,22 +2,13 @@
 
 use jiff::Timestamp;
 
-use crate::cli::grid::{Column, Form, Value};
+use crate::cli::grid::{Column, Form, Value, column};
 use crate::cli::human;
 use crate::cli::screen::Screen;
 use crate::view::WorkloadRow;
 
 /// A column of workloads.
 pub type WorkloadColumn = Column<WorkloadRow>;
-
-const fn column(
-    name: &'static str,
-    title: &'static str,
-    form: Form,
-    value: fn(&WorkloadRow, &Screen) -> Value,
-) -> WorkloadColumn {
-    Column { name, title, form, value }
-}
 
 /// Every column, in the order of `--output wide` and CSV.
 pub const ALL: [WorkloadColumn; 22] = [
@@ -130,7 +121,7 @@ fn why(row: &WorkloadRow) -> String {
         "Running" => {
             let preemptible = if row.preemptible { "; preemptible" } else { "" };
             let nodes = if row.nodes.len() > 2 {
-                format!("{} on {} nodes", human::pods(row.nodes.values().sum()), row.nodes.len())
+                format!("{} on {} nodes", human::pods(row.nodes.values().sum::<u32>()), row.nodes.len())
             } else {
                 format!("on {}", nodes(row))
             };

@@ -110,6 +110,16 @@ pub struct Column<T> {
     pub value: fn(&T, &Screen) -> Value,
 }
 
+/// A column with its name, title, form and value.
+pub const fn column<T>(
+    name: &'static str,
+    title: &'static str,
+    form: Form,
+    value: fn(&T, &Screen) -> Value,
+) -> Column<T> {
+    Column { name, title, form, value }
+}
+
 /// How the cells of a column are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use crate::api::accounts::{HistoryFilter, RunState};
 use crate::api::question::{MOST_ROWS, QuestionSpec};
 use crate::cli::cluster::{self, Cluster, Page};
-use crate::cli::grid::{self, Column, Form as Cells, Value};
+use crate::cli::grid::{self, Column, Form as Cells, Value, column};
 use crate::cli::print::{Answer, Form};
 use crate::cli::screen::Screen;
 use crate::cli::target::Target;
@@ -164,15 +164,6 @@ async fn rows(
 }
 
 type RunColumn = Column<HistoryRow>;
-
-const fn column(
-    name: &'static str,
-    title: &'static str,
-    form: Cells,
-    value: fn(&HistoryRow, &Screen) -> Value,
-) -> RunColumn {
-    Column { name, title, form, value }
-}
 
 /// Every column, in the order of `--output wide` and CSV.
 const ALL: [RunColumn; 21] =

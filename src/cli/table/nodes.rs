@@ -2,41 +2,25 @@
 
 use std::collections::BTreeMap;
 
-use crate::cli::grid::{Column, Form, Value};
+use crate::cli::grid::{Column, Form, Value, column};
 use crate::cli::human::pods;
 use crate::view::{NodeRow, NodeWorkload};
 
 /// The columns.
 pub const COLUMNS: [Column<NodeRow>; 6] = [
-    Column { name: "node", title: "NODE", form: Form::Name(12), value: |row, _| Value::text(&row.name) },
-    Column { name: "pool", title: "POOL", form: Form::Cut(8), value: |row, _| Value::text(&row.pool) },
-    Column {
-        name: "state",
-        title: "STATE",
-        form: Form::Left,
-        value: |row, _| Value::text(if row.schedulable { "ready" } else { "unschedulable" }),
-    },
-    Column {
-        name: "gpus",
-        title: "GPUS",
-        form: Form::Left,
-        value: |row, _| Value::Blocks(row.gpus.saturating_sub(row.gpus_free), row.gpus_free),
-    },
-    Column {
-        name: "free",
-        title: "FREE",
-        form: Form::Right,
-        value: |row, _| match &row.gpu_parts {
-            Some(parts) => Value::Of(parts.free, parts.all),
-            None => Value::Of(row.gpus_free.into(), row.gpus.into()),
-        },
-    },
-    Column {
-        name: "used-by",
-        title: "USED BY",
-        form: Form::Cut(12),
-        value: |row, _| Value::text(used_by(row)),
-    },
+    column("node", "NODE", Form::Name(12), |row, _| Value::text(&row.name)),
+    column("pool", "POOL", Form::Cut(8), |row, _| Value::text(&row.pool)),
+    column("state", "STATE", Form::Left, |row, _| {
+        Value::text(if row.schedulable { "ready" } else { "unschedulable" })
+    }),
+    column("gpus", "GPUS", Form::Left, |row, _| {
+        Value::Blocks(row.gpus.saturating_sub(row.gpus_free), row.gpus_free)
+    }),
+    column("free", "FREE", Form::Right, |row, _| match &row.gpu_parts {
+        Some(parts) => Value::Of(parts.free, parts.all),
+        None => Value::Of(row.gpus_free.into(), row.gpus.into()),
+    }),
+    column("used-by", "USED BY", Form::Cut(12), |row, _| Value::text(used_by(row))),
 ];
 
 /// The teams of its pods, and the GPUs that pods outside of all teams hold.

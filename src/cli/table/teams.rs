@@ -1,6 +1,6 @@
 //! `sluice teams`: quotas and queues.
 
-use crate::cli::grid::{self, Column, Form, Value};
+use crate::cli::grid::{self, Column, Form, Value, column};
 use crate::cli::screen::Screen;
 use crate::view::{Accelerators, Amounts, BudgetRow, QueueRow, Teams};
 
@@ -21,105 +21,39 @@ pub struct QuotaLine {
 }
 
 const QUOTAS: [Column<QuotaLine>; 10] = [
-    Column { name: "team", title: "TEAM", form: Form::Cut(8), value: |row, _| Value::text(&row.team) },
-    Column { name: "pool", title: "POOL", form: Form::Cut(7), value: |row, _| Value::text(&row.pool) },
-    Column {
-        name: "resource",
-        title: "RESOURCE",
-        form: Form::Cut(8),
-        value: |row, _| Value::text(&row.resource),
-    },
-    Column {
-        name: "guaranteed",
-        title: "GUARANTEED",
-        form: Form::Right,
-        value: |row, _| Value::Amount(row.guaranteed.clone()),
-    },
-    Column {
-        name: "limit",
-        title: "LIMIT",
-        form: Form::Right,
-        value: |row, _| Value::Amount(row.limit.clone()),
-    },
-    Column {
-        name: "used",
-        title: "USED",
-        form: Form::Right,
-        value: |row, _| Value::Amount(row.used.clone()),
-    },
-    Column {
-        name: "unadmitted",
-        title: "UNADMITTED",
-        form: Form::Right,
-        value: |row, _| Value::Amount(row.unadmitted.clone()),
-    },
-    Column {
-        name: "borrowed",
-        title: "BORROWED",
-        form: Form::Right,
-        value: |row, _| Value::Amount(row.borrowed.clone()),
-    },
-    Column {
-        name: "lent",
-        title: "LENT",
-        form: Form::Right,
-        value: |row, _| Value::Amount(row.lent.clone()),
-    },
-    Column {
-        name: "fair-share",
-        title: "FAIR SHARE",
-        form: Form::Right,
-        value: |row, _| Value::Amount(row.fair_share.clone()),
-    },
+    column("team", "TEAM", Form::Cut(8), |row, _| Value::text(&row.team)),
+    column("pool", "POOL", Form::Cut(7), |row, _| Value::text(&row.pool)),
+    column("resource", "RESOURCE", Form::Cut(8), |row, _| Value::text(&row.resource)),
+    column("guaranteed", "GUARANTEED", Form::Right, |row, _| Value::Amount(row.guaranteed.clone())),
+    column("limit", "LIMIT", Form::Right, |row, _| Value::Amount(row.limit.clone())),
+    column("used", "USED", Form::Right, |row, _| Value::Amount(row.used.clone())),
+    column("unadmitted", "UNADMITTED", Form::Right, |row, _| Value::Amount(row.unadmitted.clone())),
+    column("borrowed", "BORROWED", Form::Right, |row, _| Value::Amount(row.borrowed.clone())),
+    column("lent", "LENT", Form::Right, |row, _| Value::Amount(row.lent.clone())),
+    column("fair-share", "FAIR SHARE", Form::Right, |row, _| Value::Amount(row.fair_share.clone())),
 ];
 
 const QUEUES: [Column<QueueRow>; 5] = [
-    Column { name: "team", title: "TEAM", form: Form::Cut(8), value: |row, _| Value::text(&row.team) },
-    Column { name: "queue", title: "QUEUE", form: Form::Cut(8), value: |row, _| Value::text(&row.queue) },
-    Column { name: "pending", title: "PENDING", form: Form::Right, value: |row, _| count(row.pending) },
-    Column { name: "running", title: "RUNNING", form: Form::Right, value: |row, _| count(row.running) },
-    Column {
-        name: "oldest",
-        title: "OLDEST",
-        form: Form::Right,
-        value: |row, screen| row.oldest.map_or(Value::None, |oldest| Value::Span(screen.since(oldest))),
-    },
+    column("team", "TEAM", Form::Cut(8), |row, _| Value::text(&row.team)),
+    column("queue", "QUEUE", Form::Cut(8), |row, _| Value::text(&row.queue)),
+    column("pending", "PENDING", Form::Right, |row, _| count(row.pending)),
+    column("running", "RUNNING", Form::Right, |row, _| count(row.running)),
+    column("oldest", "OLDEST", Form::Right, |row, screen| {
+        row.oldest.map_or(Value::None, |oldest| Value::Span(screen.since(oldest)))
+    }),
 ];
 
 const BUDGETS: [Column<BudgetRow>; 8] = [
-    Column { name: "team", title: "TEAM", form: Form::Cut(8), value: |row, _| Value::text(&row.team) },
-    Column {
-        name: "budget",
-        title: "BUDGET (GPU-H)",
-        form: Form::Right,
-        value: |row, _| Value::text(&row.amount),
-    },
-    Column { name: "used", title: "USED", form: Form::Right, value: |row, _| Value::text(&row.used) },
-    Column {
-        name: "percent",
-        title: "%",
-        form: Form::Right,
-        value: |row, _| Value::Number(i64::from(row.used_percent)),
-    },
-    Column {
-        name: "committed",
-        title: "COMMITTED",
-        form: Form::Right,
-        value: |row, _| Value::text(&row.committed),
-    },
-    Column { name: "period", title: "PERIOD", form: Form::Cut(5), value: |row, _| Value::text(&row.period) },
-    Column {
-        name: "refill",
-        title: "FULL AGAIN",
-        form: Form::Cut(10),
-        value: |row, _| row.refill.as_ref().map_or(Value::None, Value::text),
-    },
-    Column {
-        name: "then",
-        title: "WHEN SPENT",
-        form: Form::Cut(6),
-        value: |row, _| Value::text(&row.on_exhausted),
-    },
+    column("team", "TEAM", Form::Cut(8), |row, _| Value::text(&row.team)),
+    column("budget", "BUDGET (GPU-H)", Form::Right, |row, _| Value::text(&row.amount)),
+    column("used", "USED", Form::Right, |row, _| Value::text(&row.used)),
+    column("percent", "%", Form::Right, |row, _| Value::Number(i64::from(row.used_percent))),
+    column("committed", "COMMITTED", Form::Right, |row, _| Value::text(&row.committed)),
+    column("period", "PERIOD", Form::Cut(5), |row, _| Value::text(&row.period)),
+    column("refill", "FULL AGAIN", Form::Cut(10), |row, _| {
+        row.refill.as_ref().map_or(Value::None, Value::text)
+    }),
+    column("then", "WHEN SPENT", Form::Cut(6), |row, _| Value::text(&row.on_exhausted)),
 ];
 
 fn count(number: usize) -> Value {
