@@ -247,7 +247,13 @@ impl Forecaster {
                 let mut go_on = within_budget(&stop, budget);
                 let mut submitted = Submission::new(engine, workload.clone(), at, &mut || go_on(Case::Late));
                 let result = submitted.shown(Bounds::default(), &corrections, &mut |case| go_on(case));
-                rows.push(WhatIfRow::new(submitted.engine(), &workload, &queue, &result, at));
+                rows.push(WhatIfRow::new(
+                    (submitted.engine(), submitted.decided()),
+                    &workload,
+                    &queue,
+                    &result,
+                    at,
+                ));
                 engine = submitted.decided().clone();
             }
             rows

@@ -301,7 +301,9 @@ fn foreseen(
 ) -> Option<WhatIfRow> {
     let at = now();
     let mut submission = Submission::new(engine, workload.clone(), at, go_on);
-    let row = |of: &Submission, prospect| WhatIfRow::new(of.engine(), workload, queue, &prospect, at);
+    let row = |of: &Submission, prospect| {
+        WhatIfRow::new((of.engine(), of.decided()), workload, queue, &prospect, at)
+    };
     let at_once = submission.at_once();
     at_once.verdict.as_ref()?;
     if submission.starts_at_once() {

@@ -258,6 +258,9 @@ pub struct WorkloadRow {
     /// Admission time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub admitted: Option<Timestamp>,
+    /// Whether it runs outside all quotas: it asks for nothing that they list.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub outside_quotas: bool,
     /// Whether none of its pods exists although it was admitted a while ago; the message says how to find out why.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub without_pods: bool,
@@ -324,6 +327,9 @@ pub struct WhatIfRow {
     pub nodes: BTreeMap<String, u32>,
     /// Whether it would borrow.
     pub borrowed: bool,
+    /// Whether it would run outside all quotas: it asks for nothing that they list.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub outside_quotas: bool,
     /// The workloads it would evict or shrink.
     pub displaced: Vec<String>,
     /// What would become of each of these.
@@ -365,10 +371,10 @@ impl VictimRow {
 }
 
 impl WhatIfRow {
-    /// The row of a what-if result of `at`, for a workload in the queue of this name.
+    /// The row of a what-if result of `at`, for a workload in the queue of this name. The second engine has decided about it.
     #[must_use]
     pub fn new(
-        engine: &Engine,
+        (engine, decided): (&Engine, &Engine),
         workload: &Workload,
         queue: &str,
         result: &forecast::Prospect,
@@ -390,6 +396,7 @@ impl WhatIfRow {
             pool: admission.map(|admission| admission.pool.to_string()),
             nodes: nodes_of(admission),
             borrowed: admission.is_some_and(|admission| admission.borrowed),
+            outside_quotas: decided.is_outside_quotas(&workload.id),
             displaced: result.displaced.iter().map(|id| eta::label(engine, id)).collect(),
             victims: victims.collect(),
         }
@@ -436,6 +443,7 @@ impl WorkloadRow {
             borrowed: admission.is_some_and(|admission| admission.borrowed),
             submitted: timestamp(workload.submitted),
             admitted: admission.map(|admission| timestamp(admission.at)),
+            outside_quotas: engine.is_outside_quotas(&workload.id),
             without_pods: false,
             eta: None,
             run: end.map(RunRow::going_on),

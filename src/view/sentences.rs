@@ -66,7 +66,7 @@ impl WhatIfRow {
     /// Where it runs, and on which quota.
     fn place(&self) -> String {
         let kind = match self.borrowed {
-            _ if self.head.message.contains(OUTSIDE_QUOTAS) => OUTSIDE_QUOTAS,
+            _ if self.outside_quotas => OUTSIDE_QUOTAS,
             true => "on borrowed capacity",
             false => "within the guarantee",
         };
@@ -165,6 +165,13 @@ mod tests {
         let expected =
             "Would start now within the guarantee of pool default on gpu-0 (2 pods), gpu-1 (1 pod).";
         assert_eq!(few.sentences(now(), &utc), [expected]);
+        let outside =
+            row("Running", json!({"pool": "default", "nodes": {"cpu-0": 1}, "outsideQuotas": true}));
+        assert_eq!(
+            outside.sentences(now(), &utc),
+            ["Would start now outside all quotas of pool default on cpu-0 (1 pod)."],
+            "whatever its message says"
+        );
         let held =
             row("Held", json!({"reason": "OnHold", "message": "On hold, and keeps its place in the queue."}));
         assert_eq!(

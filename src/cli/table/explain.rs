@@ -40,7 +40,7 @@ fn one(row: &WorkloadRow, screen: &Screen) -> String {
     }
     if let Some(admitted) = row.admitted {
         let kind = match row.borrowed {
-            _ if head.message.contains(OUTSIDE_QUOTAS) => OUTSIDE_QUOTAS,
+            _ if row.outside_quotas => OUTSIDE_QUOTAS,
             true => "on borrowed quota",
             false => "within guarantee",
         };
