@@ -134,8 +134,11 @@ pub fn utc(at: Timestamp) -> String {
 
 /// A number of pods.
 #[must_use]
-pub fn counted(pods: u32) -> String {
-    if pods == 1 { "1 pod".to_owned() } else { format!("{pods} pods") }
+pub fn counted(pods: impl Into<u64>) -> String {
+    match pods.into() {
+        1 => "1 pod".to_owned(),
+        pods => format!("{pods} pods"),
+    }
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use crate::api::names;
 use crate::api::record::Record;
 use crate::engine::types::amount::Amount;
 use crate::kinds::Pointer;
+use crate::view::counted;
 
 /// The pod template, as messages name it.
 const TEMPLATE: &str = "spec.template";
@@ -233,11 +234,6 @@ fn record(job: &Value) -> Option<Record> {
 /// The pods that the record grants; without a record the pods that the Job runs.
 fn granted_pods(job: &Value) -> u64 {
     record(job).map_or(parallelism(job), |record| u64::from(record.pods))
-}
-
-/// A number of pods, in words.
-fn counted(pods: u64) -> String {
-    if pods == 1 { "1 pod".to_owned() } else { format!("{pods} pods") }
 }
 
 /// The pods that the user of an admitted Job wants.
