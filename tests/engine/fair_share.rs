@@ -17,7 +17,8 @@ type Terms = (i64, u32);
 
 #[derive(Clone, Debug)]
 enum Step {
-    Submit(usize),
+    /// A team, and whether its job may not be preempted.
+    Submit(usize, bool),
     Delete(usize),
 }
 
@@ -69,24 +70,25 @@ proptest! {
         gpus in 1..9_i64,
         size in 1..3_i64,
         teams in prop::collection::vec((0..4_i64, 0..4_u32), 2..5),
-        waiting in prop::collection::vec(0..5_usize, 2..25),
+        waiting in prop::collection::vec((0..5_usize, prop::bool::weighted(0.2)), 2..25),
         steps in prop::collection::vec(prop_oneof![
-            (0..5_usize).prop_map(Step::Submit), (0..9_usize).prop_map(Step::Delete)
+            (0..5_usize, prop::bool::weighted(0.2)).prop_map(|(team, fixed)| Step::Submit(team, fixed)),
+            (0..9_usize).prop_map(Step::Delete)
         ], 0..20),
     ) {
         let mut world = world_of(gpus, &teams);
-        let submit = |world: &mut World, team: usize| {
+        let submit = |world: &mut World, team: usize, fixed: bool| {
             let name: Name = format!("t{}", team % teams.len()).into();
-            world.submit(&name, "train", 0, 1, size);
+            world.submit(&name, if fixed { "fixed" } else { "train" }, 0, 1, size);
         };
-        for team in &waiting {
-            submit(&mut world, *team);
+        for (team, fixed) in &waiting {
+            submit(&mut world, *team, *fixed);
         }
         settle_without_vain_starts(&mut world)?;
         for step in &steps {
             world.now = Time(world.now.0 + 1_000);
             match step {
-                Step::Submit(team) => submit(&mut world, *team),
+                Step::Submit(team, fixed) => submit(&mut world, *team, *fixed),
                 Step::Delete(n) => {
                     let running = ids(world.running());
                     if let Some(id) = running.get(n % running.len().max(1)) {
@@ -254,4 +256,55 @@ fn law_2_what_is_larger_than_a_guarantee_goes_first_also_where_a_smaller_sibling
     let preemptor = world.submit(&"c".into(), "train", 1, 2, 3);
     world.settle();
     assert_eq!(world.evicted_for.get(&preemptor), Some(&BTreeSet::from([own, large])), "{:?}", world.log);
+}
+
+/// The victims of the last of these jobs, submitted one after the other, and how many jobs were evicted in all.
+fn victims(world: World, jobs: &[(&str, &str, i32, u32, i64)]) -> (Vec<String>, usize) {
+    let mut world = after(world, jobs);
+    world.settle_now();
+    let last = WorkloadId(format!("{}/w{}", jobs[jobs.len() - 1].0, jobs.len()).into());
+    let victims = world.evicted_for.get(&last).into_iter().flatten().map(ToString::to_string);
+    (victims.collect(), world.log.iter().filter(|line| line.starts_with("Evict")).count())
+}
+
+#[test]
+fn laws_4_and_5_what_is_never_preempted_takes_another_teams_borrower_where_shares_get_fairer() {
+    let job = |team, priority| (team, "train", priority, 1, 1);
+    let fixed = |gpus| ("t0", "fixed", 1, 1, gpus);
+    let world = |gpus| world_of(gpus, &[(1, 1), (0, 1)]);
+    // The sibling of lower priority would preempt one of the other team in turn.
+    let three = [job("t0", 0), job("t1", 0), job("t1", 0), job("t1", 0), fixed(1)];
+    assert_eq!(victims(world(4), &three), (vec!["t1/w4".into()], 1));
+    // The same where no sibling may be preempted, and where none runs.
+    let equal = [job("t0", 1), job("t1", 0), job("t1", 0), job("t1", 0), fixed(1)];
+    assert_eq!(victims(world(4), &equal), (vec!["t1/w4".into()], 1));
+    let nothing = [job("t1", 0), job("t1", 0), fixed(1)];
+    assert_eq!(victims(world(2), &nothing), (vec!["t1/w2".into()], 1), "within guarantee");
+    // With one GPU the other team borrows no more than the sibling would in its place.
+    let one = [job("t0", 0), job("t1", 0), fixed(1)];
+    assert_eq!(victims(world(2), &one), (vec!["t0/w1".into()], 1));
+    assert_eq!(victims(world(2), &[job("t0", 1), job("t1", 0), fixed(1)]), (Vec::new(), 0));
+    // What its guarantee does not hold beside other work that is never preempted takes nothing.
+    let two = [("t0", "fixed", 1, 1, 1), job("t1", 0), job("t1", 0), job("t1", 0), fixed(1)];
+    assert_eq!(victims(world(4), &two), (Vec::new(), 0));
+    assert_eq!(victims(world(4), &[job("t0", 0), job("t1", 0), job("t1", 0), job("t1", 0), fixed(2)]).1, 0);
+    // The minimum run time holds against it.
+    let young = [job("t0", 0), ("t1", "slow", 0, 1, 3), fixed(1)];
+    assert_eq!(victims(world(4), &young), (vec!["t0/w1".into()], 1));
+}
+
+#[test]
+fn law_5_what_is_never_preempted_is_attempted_again_once_another_team_borrows_more() {
+    let mut world = world_of(4, &[(1, 1), (3, 1)]);
+    for (team, queue) in [("t0", "train"), ("t1", "train"), ("t1", "train"), ("t1", "train"), ("t0", "fixed")]
+    {
+        world.submit(&team.into(), queue, 0, 1, 1);
+        world.settle_now();
+    }
+    assert!(world.evicted_for.is_empty(), "no team borrows: {:?}", world.log);
+    world.engine.apply(Event::TeamApplied(team("t1", None, 0, None)), world.now);
+    world.settle_now();
+    assert_eq!(world.evicted_for.len(), 1, "{:?}", world.log);
+    let fixed = WorkloadId("t0/w5".into());
+    assert!(matches!(world.items[&fixed].phase, Phase::Running(_)), "{:?}", world.log);
 }

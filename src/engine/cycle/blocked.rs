@@ -147,7 +147,7 @@ pub fn missing_for_preemption(
     if quotas.own_guarantee_holds(pool, team, total) {
         return None;
     }
-    if !waiting.preemptible {
+    if !waiting.preemptible && !quotas.guarantees_fixed(pool, team, total) {
         return Some(Vec::new());
     }
     let share = quotas.level_share(pool, team, Some(total));

@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use crate::preemption::preemptor::Preemptor;
 use crate::preemption::search::{Basis, Search};
 use crate::queue::victim_teams::{TeamOrder, VictimTeams};
 use crate::types::ids::TeamId;
@@ -39,9 +40,11 @@ impl<'s, 'a> Borrowers<'s, 'a> {
         let root = search.cluster.quotas.team(search.preemptor.team).path.last().copied();
         let known = RefCell::default();
         let mut borrowers = Self { search, reclaimable, root, others: true, known };
-        // Work that is never preempted takes no other team's capacity beyond its team's guarantee (law 2).
-        borrowers.others = search.basis == Basis::WithinGuarantee
-            || search.preemptor.preemptible && borrowers.may_become_fairer();
+        // Work that is never preempted keeps what it takes, so guarantees have to hold it beside all other such work (law 2).
+        let Preemptor { pool, team, total, preemptible, .. } = search.preemptor;
+        let may_borrow = || preemptible || search.cluster.quotas.guarantees_fixed(pool, team, total);
+        borrowers.others =
+            search.basis == Basis::WithinGuarantee || may_borrow() && borrowers.may_become_fairer();
         borrowers
     }
 

@@ -152,6 +152,13 @@ impl QuotaTree {
             })
     }
 
+    /// Whether the guarantees on its path hold `amount`, of work that is never preempted, beside all other such work there, and
+    /// cover any of it.
+    #[must_use]
+    pub fn guarantees_fixed(&self, pool: PoolId, team: TeamId, amount: &Vector) -> bool {
+        self.quota_usages[pool][team].covers_any(amount) && self.holds_fixed(pool, team, amount)
+    }
+
     /// Whether work of the team that is never preempted may ask for `amount` at all: its guarantee covers a resource of it,
     /// or no quota of the pool lists any.
     #[must_use]
