@@ -355,3 +355,38 @@ proptest! {
         }
     }
 }
+
+/// A team with these GPUs guaranteed in one of the pools, and none in the other.
+fn in_one(name: &str, pool: &str, guaranteed: i64) -> Team {
+    let quota = Quota { guaranteed: gpus(guaranteed), ..Quota::default() };
+    Team { quotas: [(pool.into(), quota)].into(), ..team(name, None, 0, None) }
+}
+
+/// Teams b and d borrow p1, and team x borrows as many GPUs of p2 as its jobs are, of which one is guaranteed to b. The job of b
+/// may run in both pools, and has the lower priority. Then team o asks for a GPU of p1, which is guaranteed to it. Returns the
+/// pools with the jobs of b, d and o.
+fn victim_with_two_pools(borrowed: usize) -> (Pools, [WorkloadId; 3]) {
+    let teams =
+        vec![in_one("b", "p2", 1), in_one("o", "p1", 1), in_both("d", 0, None), in_both("x", 0, None)];
+    let mut pools = Pools::new(teams, 2);
+    let other = pools.submit("d", "other", &["p1"], 1);
+    let both = pools.submit("b", "both", &["p1", "p2"], 0);
+    for number in 0..borrowed {
+        pools.submit("x", &format!("x{number}"), &["p2"], 0);
+    }
+    assert_eq!((pools.runs_in(&both), pools.runs_in(&other)), (Some("p1"), Some("p1")));
+    let n = pools.submit("o", "n", &["p1"], 0);
+    assert!(pools.waits_for_victims(&n), "p1 is cleared for n");
+    (pools, [both, other, n])
+}
+
+#[test]
+fn law_4_a_victim_that_would_preempt_in_another_of_its_pools_is_spared() {
+    let (pools, [both, other, _]) = victim_with_two_pools(2);
+    assert_eq!((pools.runs_in(&both), pools.runs_in(&other)), (Some("p1"), None), "it would preempt in p2");
+    // Where the other pool has room for it, it preempts nothing.
+    let (mut pools, [both, other, n]) = victim_with_two_pools(1);
+    assert_eq!((pools.runs_in(&both), pools.runs_in(&other)), (None, Some("p1")));
+    pools.gone(&both);
+    assert_eq!((pools.runs_in(&both), pools.runs_in(&n)), (Some("p2"), Some("p1")));
+}

@@ -43,12 +43,6 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// Whether a victim would preempt in turn.
-    #[must_use]
-    pub fn has_follow_ups(&self) -> bool {
-        self.follow_ups > 0
-    }
-
     /// Whether a team falls below its guarantee, at once or through a follow-up preemption.
     #[must_use]
     pub fn falls_below_guarantee(&self) -> bool {
@@ -99,18 +93,19 @@ impl Search<'_> {
         eviction_cost(self.cluster, candidate.info, part.pods, candidate.started, self.now)
     }
 
-    /// The cost of a set, given its lower bound.
-    pub fn with_follow_ups(&self, mut cost: Cost, outcome: &Outcome) -> Cost {
-        // One follow-up preemption rejects a set that must last, so the others are not searched.
+    /// The cost of a set, given its lower bound; `None` if the set must last and would not.
+    pub fn with_follow_ups(&self, mut cost: Cost, outcome: &Outcome) -> Option<Cost> {
         let must_last = self.must_last(outcome);
         let mut then = self.requeue_victims(outcome);
-        while !(must_last && cost.has_follow_ups())
-            && let Some(effect) = self.try_next_victim(&mut then)
-        {
+        while let Some(effect) = self.try_next_victim(&mut then) {
+            // What a victim takes in another pool it does not take from the preemptor.
+            if must_last && effect > RequeueEffect::PreemptsElsewhere {
+                return None;
+            }
             cost.follow_ups += usize::from(effect != RequeueEffect::NoPreemption);
             cost.below_guarantee += usize::from(effect == RequeueEffect::LeavesBelowGuarantee);
         }
-        cost
+        Some(cost)
     }
 
     /// Whether a part of another team is taken within guarantee while a sibling that is larger than the guarantee stays
@@ -128,8 +123,8 @@ impl Search<'_> {
         })
     }
 
-    /// Whether no victim of a set may preempt in turn (law 8): a borrowing preemptor takes from other teams.
-    pub fn must_last(&self, outcome: &Outcome) -> bool {
+    /// Whether no victim of a set may preempt in turn in the same pool (law 8): a borrowing preemptor takes from other teams.
+    fn must_last(&self, outcome: &Outcome) -> bool {
         self.basis == Basis::Borrowing && !self.takes_own_only(outcome)
     }
 

@@ -9,13 +9,15 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
+use crate::placement::waiting::find_pool;
 use crate::placement::{self, Capacity, Placement, Request};
+use crate::preemption::cache::Cache;
 use crate::preemption::feasibility::{Outcome, Part};
 use crate::preemption::preemptor::{Preemptor, SearchInput};
 use crate::preemption::search::{Assumptions, Basis, Search, request_of};
 use crate::state::rules::{lending_allows, min_runtime_end, occupy};
 use crate::state::workload::WorkloadInfo;
-use crate::types::ids::{NodeId, TeamId};
+use crate::types::ids::{NodeId, PoolId, TeamId};
 use crate::types::ratio::Ratio;
 use crate::types::submission::SubmissionOrder;
 use crate::types::vector::Vector;
@@ -26,6 +28,8 @@ use crate::types::{PodShape, WorkloadId};
 pub enum RequeueEffect {
     /// It starts without a preemption, or waits until other workloads end.
     NoPreemption,
+    /// It preempts in another pool of its list.
+    PreemptsElsewhere,
     /// It preempts siblings once they have run for their minimum run time.
     PreemptsLater,
     /// It preempts at once, but only by leaving a team below its guarantee.
@@ -105,16 +109,54 @@ impl Search<'_> {
             return Some(RequeueEffect::Preempts);
         }
         let nodes = placement::eligible(self.cluster, &self.request_for(&victim));
+        let others = self.other_pools(&victim);
         // A start also matters to the victims that are tried later.
-        if (may_preempt || !then.untried.is_empty())
+        if (may_preempt || !then.untried.is_empty() || !others.is_empty())
             && let Some(placement) = self.place_again(&victim, &nodes, &then.assumptions)
         {
             self.assume_restarted(&victim, &placement, Rc::make_mut(&mut then.assumptions));
             then.restarted.push((victim, placement));
             return Some(RequeueEffect::NoPreemption);
         }
+        // Room in any pool of its list comes before a preemption.
+        let Some(elsewhere) = self.effect_elsewhere(&victim, others) else {
+            return Some(RequeueEffect::NoPreemption);
+        };
         let effect =
             if may_preempt { self.effect_of(&victim, &nodes, then) } else { RequeueEffect::NoPreemption };
+        Some(effect.max(elsewhere))
+    }
+
+    /// The other pools in which a victim may start.
+    fn other_pools(&self, victim: &RequeuedVictim<'_>) -> Vec<PoolId> {
+        let pools = victim.info.workload.pools.iter().filter_map(|name| find_pool(self.cluster, name));
+        pools.filter(|pool| *pool != self.preemptor.pool).collect()
+    }
+
+    /// The effect of a victim in other pools of its list, in which the set changes nothing; `None` if it starts in one of them
+    /// without a preemption.
+    fn effect_elsewhere(&self, victim: &RequeuedVictim<'_>, others: Vec<PoolId>) -> Option<RequeueEffect> {
+        let mut effect = RequeueEffect::NoPreemption;
+        for pool in others {
+            let (cache, preemptor) = (Cache::default(), Preemptor { pool, ..self.preemptor });
+            let there = Search::new(self.input(), preemptor, self.basis, &cache, self.now);
+            let started = vec![preemptor.id.clone()];
+            let assumptions = Rc::new(Assumptions { started, ..Assumptions::default() });
+            let nodes = placement::eligible(self.cluster, &there.request_for(victim));
+            if there.place_again(victim, &nodes, &assumptions).is_some() {
+                return None;
+            }
+            if there.may_preempt(victim, &assumptions) {
+                let by = |basis| there.effect_on(victim, &nodes, basis, &assumptions);
+                effect = effect.max(match by(Basis::WithinGuarantee).max(by(Basis::Borrowing)) {
+                    RequeueEffect::Preempts | RequeueEffect::PreemptsLater => {
+                        RequeueEffect::PreemptsElsewhere
+                    }
+                    other => other,
+                });
+            }
+            self.tried.set(self.tried.get() + there.tried.get());
+        }
         Some(effect)
     }
 
@@ -245,20 +287,24 @@ impl Search<'_> {
             preempted_before: Some(&none),
             ending: &[],
         };
-        let input = SearchInput {
+        let mut search = Search::new(self.input(), preemptor, basis, self.cache, self.now);
+        (search.assumptions, search.follow_up) = (Rc::clone(assumptions), true);
+        search.collect_candidates(&|_: &WorkloadId| false);
+        let effect = search.effect_of_preemptor();
+        self.tried.set(self.tried.get() + search.effort());
+        effect
+    }
+
+    /// The state in which the searches of its victims are made.
+    fn input(&self) -> SearchInput<'_> {
+        SearchInput {
             cluster: self.cluster,
             pending: self.pending,
             reclaimable: self.reclaimable,
             run_times: self.run_times,
             nominated: self.nominated,
             masked: &[],
-        };
-        let mut search = Search::new(input, preemptor, basis, self.cache, self.now);
-        (search.assumptions, search.follow_up) = (Rc::clone(assumptions), true);
-        search.collect_candidates(&|_: &WorkloadId| false);
-        let effect = search.effect_of_preemptor();
-        self.tried.set(self.tried.get() + search.effort());
-        effect
+        }
     }
 
     /// A cheap test that rules most victims out. A victim may preempt if its team's own guarantee holds it, if lower

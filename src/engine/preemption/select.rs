@@ -119,10 +119,8 @@ impl Search<'_> {
             {
                 continue;
             }
-            let cost = self.with_follow_ups(least, &outcome);
-            if best.as_ref().is_none_or(|(known, _)| cost < *known)
-                && !(cost.has_follow_ups() && self.must_last(&outcome))
-            {
+            let Some(cost) = self.with_follow_ups(least, &outcome) else { continue };
+            if best.as_ref().is_none_or(|(known, _)| cost < *known) {
                 best = Some((cost, outcome));
             }
         }
