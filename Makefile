@@ -71,9 +71,9 @@ cluster: need ## build the local control plane of both versions of Kubernetes (a
 	tests/cluster/build.sh 1.34
 	@tests/cluster/helm.sh >/dev/null
 
-# Each test has a control plane of its own and mostly waits for it, so two run at a time.
-e2e: cluster ## run the tests on a real control plane, two at a time
-	$(run_tests) --test api_server --test e2e --test history --test monitoring --test reports -- --test-threads=2
+# Each test has a control plane of its own and mostly waits for it, so three run at a time on two cores.
+e2e: cluster ## run the tests on a real control plane, three at a time
+	$(run_tests) --test api_server --test e2e --test history --test monitoring --test reports -- --test-threads=3
 	$(run_tests) --test play -- --test-threads=1
 
 web-check: packages cluster ## look at every page of `sluice web` in a real Chromium; pictures are left in target/web-check
