@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::gang::has_pod_group;
 use super::object::{annotation, label, same_annotation};
+use super::review::MOST_WARNINGS;
 use super::template;
 use super::view::View;
 use crate::api::names;
@@ -167,9 +168,6 @@ pub fn newly_without_effect(old: &Value, new: &Value) -> Vec<String> {
     let before = without_effect(old);
     without_effect(new).into_iter().filter(|warning| !before.contains(warning)).take(MOST_WARNINGS).collect()
 }
-
-/// The most keys that an answer warns of: the API server cuts longer answers.
-const MOST_WARNINGS: usize = 8;
 
 /// Warnings about unknown labels and annotations with Sluice's prefix, such as a misspelt key.
 #[must_use]

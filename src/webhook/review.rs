@@ -9,8 +9,9 @@ use serde_json::Value;
 
 const API_VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
-/// The most warnings of an answer, and the most characters of one: the API server cuts longer answers.
-const MOST_WARNINGS: usize = 8;
+/// The most warnings of an answer: the API server cuts longer answers.
+pub const MOST_WARNINGS: usize = 8;
+/// The most characters of one, for the same reason.
 const LONGEST_WARNING: usize = 240;
 
 /// The body that the API server posts.

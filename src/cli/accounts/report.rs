@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use crate::api::accounts::{MOST_PERIODS, ReportFilter, ReportKind};
 use crate::api::question::QuestionSpec;
 use crate::cli::cluster::{self};
-use crate::cli::grid::{self, Column, Form as Cells, Value};
+use crate::cli::grid::{self, Column, Form as Cells, Value, column};
 use crate::cli::print::{self, Answer, Form};
 use crate::cli::screen::Screen;
 use crate::cli::{Invalid, ask, complete, known};
@@ -214,35 +214,26 @@ fn period(from: Timestamp, screen: &Screen) -> Value {
     Value::text(local.strftime(if whole { "%Y-%m-%d" } else { "%Y-%m-%d %H:%M" }).to_string())
 }
 
-const fn usage(
-    name: &'static str,
-    title: &'static str,
-    form: Cells,
-    value: fn(&UsageRow, &Screen) -> Value,
-) -> Column<UsageRow> {
-    Column { name, title, form, value }
-}
-
 const USAGE: [Column<UsageRow>; 15] = [
-    usage("period", "PERIOD", Cells::Left, |row, screen| period(row.from, screen)),
-    usage("team", "TEAM", Cells::Cut(6), |row, _| Value::text(&row.team)),
-    usage("user", "USER", Cells::Cut(8), |row, _| Value::text(&row.user)),
-    usage("queue", "QUEUE", Cells::Cut(6), |row, _| Value::text(&row.queue)),
-    usage("pool", "POOL", Cells::Cut(6), |row, _| Value::text(&row.pool)),
-    usage("runs", "RUNS", Cells::Right, |row, _| number(row.runs)),
-    usage("used", "USED", Cells::Right, |row, _| Value::GpuTime(row.used_gpu_seconds)),
-    usage("guaranteed", "GUARANTEED", Cells::Right, |row, _| Value::GpuTime(row.guaranteed_gpu_seconds)),
-    usage("borrowed", "BORROWED", Cells::Right, |row, _| Value::GpuTime(row.borrowed_gpu_seconds)),
-    usage("lent", "LENT", Cells::Right, |row, _| row.lent_gpu_seconds.map_or(Value::None, Value::GpuTime)),
-    usage("lost", "LOST", Cells::Right, |row, _| Value::GpuTime(row.lost_gpu_seconds)),
-    usage("waited", "WAITED", Cells::Right, |row, _| Value::GpuTime(row.waited_gpu_seconds)),
-    usage("available", "AVAILABLE", Cells::Right, |row, _| {
+    column("period", "PERIOD", Cells::Left, |row, screen| period(row.from, screen)),
+    column("team", "TEAM", Cells::Cut(6), |row, _| Value::text(&row.team)),
+    column("user", "USER", Cells::Cut(8), |row, _| Value::text(&row.user)),
+    column("queue", "QUEUE", Cells::Cut(6), |row, _| Value::text(&row.queue)),
+    column("pool", "POOL", Cells::Cut(6), |row, _| Value::text(&row.pool)),
+    column("runs", "RUNS", Cells::Right, |row, _| number(row.runs)),
+    column("used", "USED", Cells::Right, |row, _| Value::GpuTime(row.used_gpu_seconds)),
+    column("guaranteed", "GUARANTEED", Cells::Right, |row, _| Value::GpuTime(row.guaranteed_gpu_seconds)),
+    column("borrowed", "BORROWED", Cells::Right, |row, _| Value::GpuTime(row.borrowed_gpu_seconds)),
+    column("lent", "LENT", Cells::Right, |row, _| row.lent_gpu_seconds.map_or(Value::None, Value::GpuTime)),
+    column("lost", "LOST", Cells::Right, |row, _| Value::GpuTime(row.lost_gpu_seconds)),
+    column("waited", "WAITED", Cells::Right, |row, _| Value::GpuTime(row.waited_gpu_seconds)),
+    column("available", "AVAILABLE", Cells::Right, |row, _| {
         row.available_gpu_seconds.map_or(Value::None, Value::GpuTime)
     }),
-    usage("utilization", "UTIL", Cells::Right, |row, _| {
+    column("utilization", "UTIL", Cells::Right, |row, _| {
         Value::text(row.utilization().map(|part| format!("{:.0}%", part * 100.0)).unwrap_or_default())
     }),
-    usage("cost", "COST", Cells::Right, |row, _| {
+    column("cost", "COST", Cells::Right, |row, _| {
         Value::text(row.cost.map(|cost| format!("{cost:.2}")).unwrap_or_default())
     }),
 ];
