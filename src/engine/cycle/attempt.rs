@@ -1,10 +1,10 @@
 //! The attempt to start one waiting workload: it is admitted, capacity is freed for it, or it is refused with a reason.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::cycle::admit::admit;
-use crate::cycle::preempt::preempt;
+use crate::cycle::preempt::{Preemption, preempt};
 use crate::cycle::refusal;
 use crate::cycle::{blocked, elastic_start, reserve, smaller_size, victims};
 use crate::placement;
@@ -24,6 +24,8 @@ struct Options {
     /// The pools in which a budget does not cover the workload, so that nothing is preempted for it, with the verdict that
     /// names the budget.
     unfunded: BTreeMap<PoolId, Verdict>,
+    /// The pools in which victims were searched and not found.
+    without_victims: BTreeSet<PoolId>,
 }
 
 /// The result of an attempt.
@@ -201,8 +203,10 @@ fn preempt_in_a_pool(
             }
         }
         let attempt = Attempt { waiting: owner.as_ref().unwrap_or(&waiting), ..attempt };
-        if preempt(scheduler, attempt, plan) {
-            return true;
+        match preempt(scheduler, attempt, plan) {
+            Preemption::Settled => return true,
+            Preemption::NoVictims => _ = options.without_victims.insert(pool),
+            Preemption::NotSearched => {}
         }
     }
     false
@@ -216,7 +220,7 @@ fn refuse(
     options: Options,
     now: Time,
 ) -> Verdict {
-    let Options { pools, mut withheld, mut unfunded } = options;
+    let Options { pools, mut withheld, mut unfunded, without_victims } = options;
     let state = &scheduler.state;
     let verdict = |(pool, nodes): &(PoolId, Arc<[NodeId]>)| {
         let waiting = waiting.in_pool(state, *pool);
@@ -226,7 +230,7 @@ fn refuse(
     let mut verdicts: Vec<Verdict> = pools.iter().map(verdict).collect();
     for (verdict, (pool, nodes)) in verdicts.iter_mut().zip(&pools) {
         let lacks_room = matches!(verdict.reason, Reason::NoRoom | Reason::Fragmented);
-        if lacks_room && !scheduler.retries.refused.contains(&waiting.id) {
+        if lacks_room && without_victims.contains(pool) {
             let waiting = waiting.in_pool(&scheduler.state, *pool);
             let attempt = Attempt { waiting: &waiting, pool: *pool, nodes, now };
             if let Some(kept_back) = victims::kept_back(scheduler, attempt) {

@@ -10,13 +10,23 @@ use crate::scheduler::Scheduler;
 use crate::scheduler::nominations::Victim;
 use crate::types::Plan;
 
-/// Nominates capacity that is being freed already, or preempts workloads for it; false if neither may be. Reserved capacity
-/// that the workload must respect is masked meanwhile.
-pub fn preempt(scheduler: &mut Scheduler, attempt: Attempt<'_>, plan: &mut Plan) -> bool {
+/// How an attempt to free capacity for a workload has ended.
+pub enum Preemption {
+    /// Capacity is nominated to the workload, or it has started.
+    Settled,
+    /// Victims were searched, and there is no set of them that lets it start.
+    NoVictims,
+    /// Nothing is preempted for it as things are.
+    NotSearched,
+}
+
+/// Nominates capacity that is being freed already, or preempts workloads for it. Reserved capacity that the workload must respect
+/// is masked meanwhile.
+pub fn preempt(scheduler: &mut Scheduler, attempt: Attempt<'_>, plan: &mut Plan) -> Preemption {
     let Attempt { waiting, pool, .. } = attempt;
     let masked = reserve::masks_for(scheduler, waiting, pool);
     if take_free::run(scheduler, attempt, &masked, plan) {
-        return true;
+        return Preemption::Settled;
     }
     let nominated =
         reserve::with_masked(scheduler, &masked, |scheduler| {
@@ -24,23 +34,23 @@ pub fn preempt(scheduler: &mut Scheduler, attempt: Attempt<'_>, plan: &mut Plan)
                 OnItsWay::Nominate(placement) => {
                     reserve::note_taken(scheduler, waiting, pool, &placement);
                     nominate_for(scheduler, waiting, pool, placement, PlanVictims::default(), true);
-                    Some(true)
+                    Some(Preemption::Settled)
                 }
-                OnItsWay::LeaveToOrder => Some(false),
-                OnItsWay::TooLittle => take_over::run(scheduler, attempt).then_some(true),
+                OnItsWay::LeaveToOrder => Some(Preemption::NotSearched),
+                OnItsWay::TooLittle => take_over::run(scheduler, attempt).then_some(Preemption::Settled),
             }
         });
     if let Some(nominated) = nominated {
         return nominated;
     }
     if !blocked::may_preempt(scheduler, waiting, pool) {
-        return false;
+        return Preemption::NotSearched;
     }
     let found = victims::beside_reserved(scheduler, attempt, &masked).map(|victims| (victims, Vec::new()));
     let found = found.or_else(|| take_over::with_victims(scheduler, attempt, &masked));
-    let Some((victims, ending)) = found else { return false };
+    let Some((victims, ending)) = found else { return Preemption::NoVictims };
     carry_out(scheduler, attempt, victims, ending, plan);
-    true
+    Preemption::Settled
 }
 
 /// Preempts the victims and nominates their capacity to the preemptor, with that of workloads which are `ending` already.

@@ -1,5 +1,8 @@
 //! What a waiting workload can start on besides free capacity: what ending pods leave, and the places of victims.
 
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
 use crate::cycle::{blocked, reserve};
 use crate::explain;
 use crate::placement::waiting::{Attempt, may_borrow};
@@ -13,6 +16,7 @@ use crate::scheduler::nominations::{BorrowingPreemptions, Nomination};
 use crate::state::freed::Freed;
 use crate::state::quotas::Hypothetical;
 use crate::types::Verdict;
+use crate::types::ids::NodeId;
 
 /// The most preemptions by one borrowing workload without an external change.
 const MAX_BORROWING_PREEMPTIONS: u32 = 4;
@@ -56,8 +60,9 @@ fn beside(scheduler: &mut Scheduler, attempt: Attempt<'_>, masked: &[Masked]) ->
     })
 }
 
-/// The verdict on a workload for which victims would be found if no reservation bound it: it names the reservation. A reason
-/// decides nothing, so the search is not charged; a cycle has few refusals, and ends after one that leaves sets out.
+/// The verdict on a workload without victims for which some would be found if no reservation bound it: it names the reservation. A
+/// reason decides nothing, so this search is not charged. Where the one before had to leave sets out, it would cost as much again,
+/// so only the reserved nodes are searched.
 pub fn kept_back(scheduler: &Scheduler, attempt: Attempt<'_>) -> Option<Verdict> {
     let Attempt { waiting, pool, .. } = attempt;
     reserve::binding(scheduler, waiting, pool).next()?;
@@ -65,6 +70,16 @@ pub fn kept_back(scheduler: &Scheduler, attempt: Attempt<'_>) -> Option<Verdict>
     if blocked::missing_for_preemption(&scheduler.state, reclaimable, waiting, pool).is_some() {
         return None;
     }
+    let left_sets_out = scheduler.cursor.search_budget == 0;
+    let reserved = || reserve::binding(scheduler, waiting, pool).flat_map(|(_, slot)| slot.placement.keys());
+    let nodes: Cow<'_, [NodeId]> = match left_sets_out {
+        true => {
+            let reserved: BTreeSet<NodeId> = reserved().copied().collect();
+            attempt.nodes.iter().copied().filter(|node| reserved.contains(node)).collect()
+        }
+        false => attempt.nodes.into(),
+    };
+    let attempt = Attempt { nodes: &nodes, ..attempt };
     let (_, Victims { placement, .. }) = look(scheduler, attempt, &[], None).found?;
     let there = |slot: &Slot| slot.placement.keys().any(|node| placement.contains_key(node));
     let (reservation, slot) = reserve::binding(scheduler, waiting, pool).find(|(_, slot)| there(slot))?;
