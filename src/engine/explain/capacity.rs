@@ -83,7 +83,16 @@ pub fn no_room(state: &ClusterState, nodes: &[NodeId], request: &Request<'_>) ->
     let free = all.map_or_else(|| free_on(state, nodes), |(free, _)| free.clone());
     let pool = state.quotas.pool_name(request.pool);
     let total = Vector::default().plus(need, i64::from(pods));
-    let (needs, is_free) = (amounts(state, &total), is_free(state, (&free, nodes), &total, pool));
+    // A pool has many nodes, of which few are nominated.
+    let nominated = state.nodes.nominated();
+    let kept = match all {
+        Some(_) => {
+            let of_pool = |node: &&NodeId| state.nodes.is_open_in(**node, request.pool);
+            kept_on_all(state, nominated.iter().filter(of_pool), &total)
+        }
+        None => kept_on_all(state, nodes.iter().filter(|node| nominated.contains(node)), &total),
+    };
+    let (needs, is_free) = (amounts(state, &total), is_free(state, (&free, &kept), &total, pool));
     if let Some(obstacle) = placement::obstacle(state, nodes, request, Capacity::Now) {
         let message = format!("Needs {needs}; {is_free}, but {}.", in_the_way(&obstacle, pods));
         return pending(Reason::Constrained, message);
@@ -118,21 +127,9 @@ pub fn no_room(state: &ClusterState, nodes: &[NodeId], request: &Request<'_>) ->
     pending(Reason::NoRoom, message)
 }
 
-/// What is free of the resources in `total`, as a clause: what is on offer on nodes, and what of them is free and nominated.
-fn is_free(
-    state: &ClusterState,
-    (offered, nodes): (&Vector, &[NodeId]),
-    total: &Vector,
-    pool: &Name,
-) -> String {
-    let mut kept = Vector::default();
-    // A pool has many nodes, of which few are nominated.
-    let nominated = state.nodes.nominated();
-    let among = nodes.iter().filter(|node| nominated.contains(node));
-    for (index, milli) in among.flat_map(|node| kept_on(state, *node, total)) {
-        kept.set(index, kept.get(index).saturating_add(milli));
-    }
-    let free_ones = amounts_of(state, &offered.plus(&kept, 1), total);
+/// What is free of the resources in `total`, as a clause: what is on offer, and what is free and nominated.
+fn is_free(state: &ClusterState, (offered, kept): (&Vector, &Vector), total: &Vector, pool: &Name) -> String {
+    let free_ones = amounts_of(state, &offered.plus(kept, 1), total);
     let at_most_one = free_ones.starts_with("1 ") || free_ones.starts_with("0.");
     let is_one = free_ones == "nothing" || at_most_one && !free_ones.contains(", ");
     let is = |one: bool| if one { "is" } else { "are" };
@@ -140,9 +137,18 @@ fn is_free(
     if kept.nonzero().next().is_none() {
         return free;
     }
-    let kept = amounts(state, &kept);
+    let kept = amounts(state, kept);
     let one = (kept.starts_with("1 ") || kept.starts_with("0.")) && !kept.contains(", ");
     format!("{free}, of which {kept} {} kept for preemptors", is(one))
+}
+
+/// What is free on nodes and nominated, of the resources in `total`.
+fn kept_on_all<'a>(state: &ClusterState, nodes: impl Iterator<Item = &'a NodeId>, total: &Vector) -> Vector {
+    let mut kept = Vector::default();
+    for (index, milli) in nodes.flat_map(|node| kept_on(state, *node, total)) {
+        kept.set(index, kept.get(index).saturating_add(milli));
+    }
+    kept
 }
 
 /// What is free on a node and nominated, of the resources in `total`.

@@ -224,6 +224,12 @@ impl NodeTable {
         self.free.get(&pool).map(|free| (&free.amounts, free.nodes))
     }
 
+    /// Whether a node is an open one of a pool: one of those that [`Self::free_in`] counts.
+    #[must_use]
+    pub fn is_open_in(&self, index: NodeId, pool: PoolId) -> bool {
+        self.added[index].as_ref().is_some_and(|(of, _)| *of == pool)
+    }
+
     /// Whether a node has devices of any kind.
     #[must_use]
     pub fn has_devices(&self, index: NodeId) -> bool {
