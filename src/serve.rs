@@ -173,7 +173,7 @@ pub async fn run(options: Options, kinds: Kinds) -> anyhow::Result<()> {
     // Not among what the lease waits for: a slow endpoint delays no other replica.
     let deliveries = tokio::spawn(deliveries);
     let mut listening = JoinSet::new();
-    let forecaster = Forecaster::new(asker.clone(), decisions.clone());
+    let forecaster = Forecaster::new(asker.clone(), decisions.clone()).counting(accelerators.clone());
     let verdicts = forecaster.verdicts();
     let askers = (asker.clone(), forecaster, reader);
     let state = HttpState { asker, metrics: Arc::clone(&metrics), ready: Arc::clone(&ready), heart };

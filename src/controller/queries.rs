@@ -42,7 +42,7 @@ pub enum Question {
     Engine(oneshot::Sender<Option<Box<Engine>>>),
     /// The same, and what an object would be that has not been submitted. Without the engine where that has changed so
     /// often already.
-    Candidate(Box<Managed>, Option<u64>, oneshot::Sender<Option<Candidate>>),
+    Candidate(Box<Managed>, Option<u64>, Accelerators, oneshot::Sender<Option<Candidate>>),
     /// How often the engine has changed.
     Changes(oneshot::Sender<u64>),
     /// What the metrics are read off; `None` until the first lists are complete.
@@ -97,6 +97,8 @@ pub struct Candidate {
     pub workload: Workload,
     /// The name of the queue it would be in.
     pub queue: Name,
+    /// What counts as GPUs.
+    pub accelerators: PoolAccelerators,
 }
 
 impl Question {
@@ -183,11 +185,12 @@ pub fn answer(question: Question, engine: &Engine, mirror: &Mirror, preview: Opt
             drop(to.send(found.into_iter().map(|workload| row(workload, &accelerators)).collect()));
         }
         Question::Engine(to) => drop(to.send(copy(engine, mirror))),
-        Question::Candidate(managed, known, to) => {
+        Question::Candidate(managed, known, accelerators, to) => {
             let workload = mirror.completed_workload(*managed);
             let queue = mirror.queue_of(&workload);
             let changes = engine.changes();
-            let candidate = |engine| Candidate { engine, changes, workload, queue };
+            let accelerators = counted(&accelerators, engine, mirror);
+            let candidate = |engine| Candidate { engine, changes, workload, queue, accelerators };
             drop(to.send(if known == Some(changes) {
                 Some(candidate(None))
             } else {

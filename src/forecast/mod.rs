@@ -28,7 +28,7 @@ use crate::engine::Engine;
 use crate::engine::replay::calibration::Calibration;
 use crate::engine::replay::forecast::{Bounds, Case, Submission, forecast_shown};
 use crate::engine::types::{Reason, Time};
-use crate::view::{EtaRow, RunRow, WhatIfRow, WorkloadRow};
+use crate::view::{Accelerators, EtaRow, RunRow, WhatIfRow, WorkloadRow};
 
 /// The shortest time between two forecasts.
 const PERIOD: Duration = Duration::from_millis(500);
@@ -97,6 +97,8 @@ pub struct Forecaster {
     what_ifs: Arc<Semaphore>,
     /// The one that runs and the one that may wait for it.
     asked: Arc<Semaphore>,
+    /// Resources that count as GPUs, besides those in quotas.
+    accelerators: Accelerators,
     stop: CancellationToken,
 }
 
@@ -129,14 +131,22 @@ impl Forecaster {
             forecasts: permits(1),
             what_ifs: permits(1),
             asked: permits(2),
+            accelerators: Accelerators::default(),
             stop,
         }
+    }
+
+    /// The same with these resources counted as GPUs, besides those in quotas.
+    #[must_use]
+    pub fn counting(self, accelerators: Accelerators) -> Self {
+        Self { accelerators, ..self }
     }
 
     /// Verdicts on objects that are sent with dry-run. They lean on the same past as the forecasts.
     #[must_use]
     pub fn verdicts(&self) -> Verdicts {
-        Verdicts::new(self.asker.clone(), Arc::clone(&self.calibration), self.stop.clone())
+        let accelerators = self.accelerators.clone();
+        Verdicts::new(self.asker.clone(), Arc::clone(&self.calibration), accelerators, self.stop.clone())
     }
 
     /// The newest expected starts.
@@ -229,11 +239,11 @@ impl Forecaster {
         let turn = Arc::clone(&self.what_ifs).acquire_owned().await.map_err(|_| Unanswered::Unknown)?;
         let (mut engine, mut known, mut workloads) = (None, None, Vec::new());
         for one in unsubmitted {
-            let asked_for = |to| Question::Candidate(one.managed, known, to);
+            let asked_for = |to| Question::Candidate(one.managed, known, self.accelerators.clone(), to);
             let candidate = self.asker.ask(asked_for).await.flatten().ok_or(Unanswered::Unknown)?;
             engine = candidate.engine.or(engine);
             known = Some(candidate.changes);
-            workloads.push((candidate.workload, candidate.queue));
+            workloads.push((candidate.workload, candidate.queue, candidate.accelerators));
         }
         let mut engine = *engine.ok_or(Unanswered::Unknown)?;
         let (stop, calibration) = (self.stop.clone(), Arc::clone(&self.calibration));
@@ -243,15 +253,15 @@ impl Forecaster {
             let (at, mut rows) = (now(), Vec::new());
             let corrections = calibration.load().corrections(at);
             let budget = BUDGET / u32::try_from(workloads.len()).unwrap_or(u32::MAX).max(1);
-            for (workload, queue) in workloads {
+            for (workload, queue, accelerators) in workloads {
                 let mut go_on = within_budget(&stop, budget);
                 let mut submitted = Submission::new(engine, workload.clone(), at, &mut || go_on(Case::Late));
                 let result = submitted.shown(Bounds::default(), &corrections, &mut |case| go_on(case));
                 rows.push(WhatIfRow::new(
                     (submitted.engine(), submitted.decided()),
-                    &workload,
-                    &queue,
+                    (&workload, &queue),
                     &result,
+                    &accelerators,
                     at,
                 ));
                 engine = submitted.decided().clone();

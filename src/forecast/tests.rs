@@ -35,7 +35,7 @@ fn read<T: serde::de::DeserializeOwned>(object: Value) -> T {
 }
 
 fn template() -> Value {
-    json!({"spec": {"containers": [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}})
+    json!({"spec": {"containers": [{"name": "main", "resources": {"limits": {"cpu": "1", "nvidia.com/gpu": "1"}}}]}})
 }
 
 /// A queued Job, or one that has been running for this long with this time limit.
@@ -122,7 +122,7 @@ impl Cluster {
         let counted = Arc::clone(&copies);
         tokio::spawn(async move {
             while let Some(question) = questions.recv().await {
-                if matches!(question, Question::Engine(_) | Question::Candidate(_, None, _)) {
+                if matches!(question, Question::Engine(_) | Question::Candidate(_, None, _, _)) {
                     counted.fetch_add(1, Ordering::Relaxed);
                 }
                 answer(question, &engine, &mirror, None);
@@ -276,6 +276,20 @@ async fn what_if_answers_for_a_job_that_does_not_exist() {
         let error = cluster.what_if(&wrong).await.expect_err("it is wrong");
         assert!(matches!(error, Unanswered::Refused(_)) && error.to_string().contains(problem), "{error}");
     }
+}
+
+#[tokio::test]
+async fn what_starts_later_outside_all_quotas_says_so() {
+    let cluster = Cluster::new(job("runs", Some((Duration::from_secs(600), "1h"))), Vec::new());
+    let mut candidate = candidate();
+    candidate["spec"]["template"]["spec"]["containers"][0]["resources"] = json!({"limits": {"cpu": "8"}});
+    let result = cluster.what_if(&candidate).await.expect("a result");
+    assert_eq!((&result["state"], &result["pool"]), (&json!("Pending"), &json!("default")), "{result}");
+    assert_eq!(result["outsideQuotas"], true, "{result}");
+    candidate["spec"]["template"] = template();
+    let result = cluster.what_if(&candidate).await.expect("a result");
+    assert_eq!((&result["state"], &result["pool"]), (&json!("Pending"), &json!("default")), "{result}");
+    assert_eq!(result.get("outsideQuotas"), None, "{result}");
 }
 
 #[tokio::test]

@@ -25,9 +25,9 @@ use crate::controller::{Asker, Candidate, Question};
 use crate::engine::Engine;
 use crate::engine::replay::calibration::{Calibration, Corrections};
 use crate::engine::replay::forecast::{Bounds, Submission};
-use crate::engine::types::{Name, Workload};
+use crate::engine::types::Name;
 use crate::kinds::Kinds;
-use crate::view::WhatIfRow;
+use crate::view::{Accelerators, WhatIfRow};
 
 /// The verdicts in work at once.
 const AT_ONCE: usize = 2;
@@ -132,16 +132,24 @@ pub struct Verdicts {
     hasher: RandomState,
     /// How earlier forecasts came true.
     calibration: Arc<ArcSwap<Calibration>>,
+    /// Resources that count as GPUs, besides those in quotas.
+    accelerators: Accelerators,
     stop: CancellationToken,
 }
 
 impl Verdicts {
     /// Makes verdicts from the engine behind `asker`, until `stop`. The calibration is that of the forecasts, so that a
     /// verdict says what they say.
-    pub(super) fn new(asker: Asker, calibration: Arc<ArcSwap<Calibration>>, stop: CancellationToken) -> Self {
+    pub(super) fn new(
+        asker: Asker,
+        calibration: Arc<ArcSwap<Calibration>>,
+        accelerators: Accelerators,
+        stop: CancellationToken,
+    ) -> Self {
         Self {
             asker,
             calibration,
+            accelerators,
             turns: Arc::new(Semaphore::new(AT_ONCE)),
             purse: Arc::new(Mutex::new(Purse::new())),
             base: Arc::default(),
@@ -177,10 +185,10 @@ impl Verdicts {
             return Said::Busy;
         };
         let Unsubmitted { managed, group, .. } = unsubmitted;
-        let Ok(Some((engine, changes, workload, queue))) = timeout_at(until, self.candidate(managed)).await
-        else {
+        let Ok(Some((engine, candidate))) = timeout_at(until, self.candidate(managed)).await else {
             return Said::NotInTime;
         };
+        let changes = candidate.changes;
         let (to_first, mut first) = oneshot::channel();
         let (purse, stop) = (Arc::clone(&self.purse), self.stop.clone());
         let corrections = self.calibration.load().corrections(now());
@@ -188,9 +196,9 @@ impl Verdicts {
             let began = Instant::now();
             let mut go_on = || Instant::now() < until && !stop.is_cancelled();
             let engine = settled(&engine, &mut go_on);
-            let asked = (&workload, &*queue);
             let prediction = (&corrections, left / PREDICTION);
-            let row = engine.and_then(|engine| foreseen(*engine, asked, prediction, to_first, &mut go_on));
+            let row =
+                engine.and_then(|engine| foreseen(*engine, &candidate, prediction, to_first, &mut go_on));
             purse.lock().unwrap_or_else(PoisonError::into_inner).spend(began.elapsed());
             drop(turn);
             row
@@ -250,11 +258,8 @@ impl Verdicts {
         }
     }
 
-    /// The workload with its queue, and the engine that it would come to: the copy at hand if the engine has not changed.
-    async fn candidate(
-        &self,
-        managed: Box<Managed>,
-    ) -> Option<(Arc<Mutex<Box<Engine>>>, u64, Workload, Name)> {
+    /// The workload, and the engine that it would come to: the copy at hand if the engine has not changed.
+    async fn candidate(&self, managed: Box<Managed>) -> Option<(Arc<Mutex<Box<Engine>>>, Candidate)> {
         let mut base = self.base.lock().await;
         let mut known = base.as_ref().filter(|base| base.began.elapsed() < KEPT).map(|base| base.changes);
         if let Some(last) = base.as_ref() {
@@ -266,14 +271,15 @@ impl Verdicts {
             }
         }
         let began = Instant::now();
-        let candidate = self.asker.ask(|to| Question::Candidate(managed, known, to)).await.flatten()?;
-        let Candidate { engine, changes, workload, queue } = candidate;
-        if let Some(engine) = engine {
+        let asked_for = |to| Question::Candidate(managed, known, self.accelerators.clone(), to);
+        let mut candidate = self.asker.ask(asked_for).await.flatten()?;
+        let changes = candidate.changes;
+        if let Some(engine) = candidate.engine.take() {
             let cost = began.elapsed();
             *base = Some(Base { engine: Arc::new(Mutex::new(engine)), changes, began, cost });
         }
         let engine = Arc::clone(&base.as_ref()?.engine);
-        Some((engine, changes, workload, queue))
+        Some((engine, candidate))
     }
 }
 
@@ -294,7 +300,7 @@ fn settled(base: &Mutex<Box<Engine>>, go_on: &mut dyn FnMut() -> bool) -> Option
 /// `None` where the time was too short for that.
 fn foreseen(
     engine: Engine,
-    (workload, queue): (&Workload, &str),
+    Candidate { workload, queue, accelerators, .. }: &Candidate,
     (corrections, time): (&Corrections, Duration),
     first: oneshot::Sender<WhatIfRow>,
     go_on: &mut dyn FnMut() -> bool,
@@ -302,7 +308,7 @@ fn foreseen(
     let at = now();
     let mut submission = Submission::new(engine, workload.clone(), at, go_on);
     let row = |of: &Submission, prospect| {
-        WhatIfRow::new((of.engine(), of.decided()), workload, queue, &prospect, at)
+        WhatIfRow::new((of.engine(), of.decided()), (workload, queue), &prospect, accelerators, at)
     };
     let at_once = submission.at_once();
     at_once.verdict.as_ref()?;

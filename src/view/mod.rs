@@ -22,7 +22,8 @@ use crate::engine::replay::forecast::{self, ExpectedRun, RunEnd};
 use crate::engine::replay::grounds::Unbounded;
 use crate::engine::types::amount::Amount;
 use crate::engine::types::{
-    Admission, Name, NodeView, Observed, Reason, ReservationView, State, Time, Verdict, Workload, WorkloadId,
+    Admission, Name, NodeView, OUTSIDE_QUOTAS, Observed, Reason, ReservationView, State, Time, Verdict,
+    Workload, WorkloadId,
 };
 
 pub use accelerators::{Accelerators, PoolAccelerators, is_gpu};
@@ -357,8 +358,9 @@ pub struct VictimRow {
 }
 
 impl VictimRow {
-    fn new(engine: &Engine, id: &WorkloadId, fate: &forecast::Fate, accelerators: &Accelerators) -> Self {
-        let each = engine.workload(id).map(|workload| accelerators.amount(workload.requests()));
+    fn new(engine: &Engine, id: &WorkloadId, fate: &forecast::Fate, accelerators: &PoolAccelerators) -> Self {
+        let each = engine.workload(id);
+        let each = each.map(|workload| accelerators.of_workload(workload).amount(workload.requests()));
         Self {
             workload: eta::label(engine, id),
             fate: if fate.keeps.is_some() { "Shrunk" } else { "Evicted" }.to_owned(),
@@ -375,9 +377,9 @@ impl WhatIfRow {
     #[must_use]
     pub fn new(
         (engine, decided): (&Engine, &Engine),
-        workload: &Workload,
-        queue: &str,
+        (workload, queue): (&Workload, &str),
         result: &forecast::Prospect,
+        accelerators: &PoolAccelerators,
         at: Time,
     ) -> Self {
         let admission = result.admission.as_ref();
@@ -386,30 +388,33 @@ impl WhatIfRow {
         let never = result.verdict.as_ref().is_some_and(|verdict| verdict.reason == Reason::NoNodeFits);
         let grounds = if never { &Err(Unbounded::NothingEnds) } else { grounds };
         let place = place.as_ref().filter(|_| !never);
-        let listed = engine.resources_in_quotas();
-        let accelerators = Accelerators::default().with_quotas(listed.iter().map(|resource| &**resource));
         let victims = result.displaced.iter().zip(&result.fates);
-        let victims = victims.map(|(id, fate)| VictimRow::new(engine, id, fate, &accelerators));
+        let victims = victims.map(|(id, fate)| VictimRow::new(engine, id, fate, accelerators));
         Self {
             head: WorkloadHead::new(workload, queue, result.verdict.clone()),
             eta: EtaRow::new(engine, eta, grounds, place, at),
             pool: admission.map(|admission| admission.pool.to_string()),
             nodes: nodes_of(admission),
             borrowed: admission.is_some_and(|admission| admission.borrowed),
-            outside_quotas: decided.is_outside_quotas(&workload.id),
+            outside_quotas: admission
+                .is_some_and(|admission| decided.is_outside_quotas_of(&workload.id, &admission.pool)),
             displaced: result.displaced.iter().map(|id| eta::label(engine, id)).collect(),
             victims: victims.collect(),
         }
     }
 }
 
-impl WorkloadRow {
-    /// The GPUs of all its pods, parts of one as fractions.
-    #[must_use]
-    pub fn gpus(&self, accelerators: &Accelerators) -> f64 {
-        accelerators.count_amounts(&self.requests) * f64::from(self.pods)
+/// What a workload runs on.
+#[must_use]
+pub fn charged(outside_quotas: bool, borrowed: bool) -> &'static str {
+    match borrowed {
+        _ if outside_quotas => OUTSIDE_QUOTAS,
+        true => "on borrowed capacity",
+        false => "within the guarantee",
     }
+}
 
+impl WorkloadRow {
     /// Whether it waits for admission, so that it has an expected start.
     #[must_use]
     pub fn waits(&self) -> bool {

@@ -2,9 +2,9 @@
 
 use jiff::Timestamp;
 
-use super::{EtaRow, WhatIfRow};
+use super::{EtaRow, WhatIfRow, charged};
 use crate::chart::units::whole_span;
-use crate::engine::types::{OUTSIDE_QUOTAS, Reason};
+use crate::engine::types::Reason;
 use crate::sentences;
 
 /// The most nodes that a sentence names.
@@ -65,11 +65,7 @@ impl WhatIfRow {
 
     /// Where it runs, and on which quota.
     fn place(&self) -> String {
-        let kind = match self.borrowed {
-            _ if self.outside_quotas => OUTSIDE_QUOTAS,
-            true => "on borrowed capacity",
-            false => "within the guarantee",
-        };
+        let kind = charged(self.outside_quotas, self.borrowed);
         let nodes = self.nodes.iter().take(FEW).map(|(node, pods)| format!("{node} ({})", counted(*pods)));
         let nodes = nodes.collect::<Vec<_>>().join(", ");
         let more = match self.nodes.len().saturating_sub(FEW) {

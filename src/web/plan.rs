@@ -128,7 +128,7 @@ fn draw(context: &Context, seen: &Seen, waiting: &[WorkloadRow], more: bool, cho
             }
         }
         h2 { "Expected next" }
-        (next(context, seen, waiting, &expected))
+        (next(context, waiting, &expected))
         @if more { p.soft { "Of the " (waiting.len()) " oldest waiting workloads." } }
     }
 }
@@ -168,7 +168,7 @@ fn chart(
             continue;
         };
         ends.push(ahead(start, now) + HOUR / 4.0);
-        let each = workload.gpus(&seen.accelerators) / f64::from(workload.pods.max(1));
+        let each = workload.gpus.as_f64() / f64::from(workload.pods.max(1));
         let head = &workload.head;
         let label = format!("{}/{}", head.namespace, head.name);
         for (node, pods) in &run.nodes {
@@ -286,7 +286,7 @@ fn names(one: &NodeWorkload) -> (String, String) {
 }
 
 /// The waiting workloads in the order of their expected starts, those without one last.
-fn next(context: &Context, seen: &Seen, waiting: &[WorkloadRow], expected: &[&WorkloadRow]) -> Markup {
+fn next(context: &Context, waiting: &[WorkloadRow], expected: &[&WorkloadRow]) -> Markup {
     let mut expected = expected.to_vec();
     expected.sort_by_key(|row| row.eta.as_ref().and_then(|eta| eta.likely));
     let unknown = waiting.len() - expected.len();
@@ -299,7 +299,7 @@ fn next(context: &Context, seen: &Seen, waiting: &[WorkloadRow], expected: &[&Wo
                     @let head = &row.head;
                     li {
                         a href=(context.workload(&head.namespace, &head.name)) { (head.namespace) "/" (head.name) }
-                        " (" (show::team(context, &head.team)) ", " (gpus_of(row.gpus(&seen.accelerators))) ") "
+                        " (" (show::team(context, &head.team)) ", " (gpus_of(row.gpus.as_f64())) ") "
                         @if let Some(eta) = &row.eta { (show::eta(eta, context.now)) }
                         @if let Some(run) = row.run.as_ref().filter(|run| !run.nodes.is_empty()) {
                             " on " (run.nodes.iter().take(4).map(|(node, _)| &**node).collect::<Vec<_>>().join(", "))

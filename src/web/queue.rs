@@ -10,7 +10,7 @@ use super::page::Context;
 use super::query::{escaped, pairs};
 use super::show;
 use crate::api::question::{Phase, QuestionSpec, QueueFilter};
-use crate::view::{Accelerators, WorkloadRow};
+use crate::view::WorkloadRow;
 
 /// The rows of a page.
 const ROWS: i32 = 100;
@@ -92,20 +92,11 @@ async fn load(
 ) -> Result<impl FnOnce(&Context) -> (String, Markup), Problem> {
     let answer: Shared = context.ask(&filter.question()).await?;
     let workloads: Vec<WorkloadRow> = answer.rows()?;
-    let (_, accelerators) = context.teams().await?;
     let next = answer.cursor.clone();
-    Ok(move |context: &Context| {
-        ("Queue".to_owned(), draw(context, &filter, &workloads, &accelerators, next.as_deref()))
-    })
+    Ok(move |context: &Context| ("Queue".to_owned(), draw(context, &filter, &workloads, next.as_deref())))
 }
 
-fn draw(
-    context: &Context,
-    filter: &Filter,
-    workloads: &[WorkloadRow],
-    accelerators: &Accelerators,
-    next: Option<&str>,
-) -> Markup {
+fn draw(context: &Context, filter: &Filter, workloads: &[WorkloadRow], next: Option<&str>) -> Markup {
     html! {
         h1 { "Queue" }
         form.filters action=(context.path("queue")) method="get" role="search" aria-label="Filter" {
@@ -123,7 +114,7 @@ fn draw(
             @if *filter != (Filter { cursor: filter.cursor.clone(), ..Filter::default() }) { a href=(context.path("queue")) { "Clear" } }
         }
         @if workloads.is_empty() { p.empty { "No workload matches." } } @else {
-            (table(context, workloads, accelerators))
+            (table(context, workloads))
         }
         p.pages {
             @if filter.cursor.is_some() { a href=(context.path(&filter.address(None))) rel="first" { "First page" } " " }
@@ -133,7 +124,7 @@ fn draw(
 }
 
 /// Workloads as a table.
-pub fn table(context: &Context, workloads: &[WorkloadRow], accelerators: &Accelerators) -> Markup {
+pub fn table(context: &Context, workloads: &[WorkloadRow]) -> Markup {
     let all = matches!(context.scope, crate::client::Scope::Cluster);
     html! {
         div.scroll tabindex="0" role="region" aria-label="Workloads" {
@@ -156,7 +147,7 @@ pub fn table(context: &Context, workloads: &[WorkloadRow], accelerators: &Accele
                             td data-label="State" { (show::state(&head.state)) }
                             td data-label="Team" { (show::team(context, &head.team)) @if !head.queue.is_empty() { span.soft { " " (head.queue) } } }
                             td data-label="User" { (row.user.as_deref().unwrap_or_default()) }
-                            td.number data-label="GPUs" { (show::gpus(row.gpus(accelerators))) }
+                            td.number data-label="GPUs" { (show::gpus(row.gpus.as_f64())) }
                             td data-label="Place" { (show::position(row)) }
                             td data-label="Expected" {
                                 @if let Some(eta) = &row.eta { "start " (show::eta(eta, context.now)) }

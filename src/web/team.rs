@@ -88,14 +88,14 @@ fn draw(
         h2 { "Queues" }
         (queues(context, team, teams))
         h2 { "Users" }
-        (users(context, workloads, accelerators))
+        (users(context, workloads))
         h2 { "Work" }
         @match &context.scope {
             Scope::Namespace(namespace) => p.soft { "In namespace " (namespace) ". Work of other namespaces of the team is counted above, but not listed." },
             Scope::Cluster => {}
         }
         @if workloads.is_empty() { p.empty { "Nothing runs or waits." } } @else {
-            (queue::table(context, &workloads[..workloads.len().min(LISTED)], accelerators))
+            (queue::table(context, &workloads[..workloads.len().min(LISTED)]))
             @if more || workloads.len() > LISTED {
                 p.pages { a href=(context.path(&format!("queue?team={team}"))) { "All of its work" } }
             }
@@ -197,12 +197,12 @@ fn queues(context: &Context, team: &str, teams: &Teams) -> Markup {
 }
 
 /// Running GPUs and waiting workloads by user.
-fn users(context: &Context, workloads: &[WorkloadRow], accelerators: &Accelerators) -> Markup {
+fn users(context: &Context, workloads: &[WorkloadRow]) -> Markup {
     let mut users: BTreeMap<&str, (f64, usize, usize)> = BTreeMap::new();
     for row in workloads {
         let sum = users.entry(row.user.as_deref().unwrap_or("not known")).or_default();
         match &*row.head.state {
-            "Running" | "Evicting" => *sum = (sum.0 + row.gpus(accelerators), sum.1 + 1, sum.2),
+            "Running" | "Evicting" => *sum = (sum.0 + row.gpus.as_f64(), sum.1 + 1, sum.2),
             "Pending" => sum.2 += 1,
             _ => {}
         }

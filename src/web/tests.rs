@@ -81,7 +81,8 @@ fn answer(count: usize, path: &str, spec: &Value) -> (u16, Value) {
             json!({"kind": "Job", "namespace": "a", "name": format!("job-{at}"), "team": of(at), "queue": "default",
             "state": if at < 3 { "Running" } else { "Pending" }, "reason": "NoRoom",
             "message": format!("Needs {at} <more> GPUs than are free in pool default."), "user": "dora", "priority": 0,
-            "pods": 2, "requests": {"nvidia.com/gpu": "2"}, "nodes": {}, "borrowed": false,
+            "pods": 2, "requests": {"nvidia.com/gpu.shared": "7"}, "gpus": 3.5, "nodes": {}, "borrowed": false,
+            "pool": "default", "outsideQuotas": at == 2,
             "submitted": "2026-11-24T10:00:00Z", "run": {"likelyEnd": "2100-01-02T00:00:00Z", "nodes": {"gpu-0000": 2}},
             "eta": {"early": "2100-01-01T00:00:00Z", "likely": "2100-01-01T00:00:00Z", "late": "2100-01-01T01:00:00Z",
                 "foretold": "2026-11-24T10:00:00Z", "place": {"pool": "default", "position": at, "waiting": count,
@@ -202,7 +203,16 @@ async fn pages_show_what_the_answers_say() {
     let router = forwarding(60);
     for (path, texts) in [
         ("/ns/a/", &["15 of 24", "Pool default", "5 of 8 GPUs used, blue 1, red 4", "9 × 1 GPU"][..]),
-        ("/ns/a/queue", &["job-1", "NoRoom", "1 of 60", "Needs 1 &lt;more&gt; GPUs"]),
+        (
+            "/ns/a/queue",
+            &[
+                "job-1",
+                "NoRoom",
+                "<td class=\"number\" data-label=\"GPUs\">3.5</td>",
+                "1 of 60",
+                "Needs 1 &lt;more&gt; GPUs",
+            ],
+        ),
         (
             "/ns/a/plan",
             &["Expected: a/job-5", "a/&lt;job&gt;-1 (team blue): 4 GPUs", "Work of another namespace"],
@@ -211,7 +221,14 @@ async fn pages_show_what_the_answers_say() {
         ("/ns/a/team/red", &["It borrows", "30 GPUs used of 20 guaranteed", "dora"]),
         (
             "/ns/a/workload/job-1",
-            &["Submitted by dora", "sluice explain job/job-1 -n a", "Reclaimed", "team &lt;blue&gt;"],
+            &[
+                "Submitted by dora",
+                "sluice explain job/job-1 -n a",
+                "Reclaimed",
+                "team &lt;blue&gt;",
+                "(3.5 GPUs together)",
+                "default, within the guarantee",
+            ],
         ),
         ("/ns/a/workload/deleted", &["has been deleted", "30m", "Preempted for", "gpu-0000"]),
         ("/ns/without/workload/job-1", &["Submitted by dora", "the history is off"]),

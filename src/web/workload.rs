@@ -16,7 +16,7 @@ use super::past;
 use super::show;
 use crate::api::question::{ExplainFilter, QuestionSpec};
 use crate::client::Scope;
-use crate::view::{Accelerators, WorkloadRow};
+use crate::view::{WorkloadRow, charged};
 
 /// The most nodes that are listed.
 const MOST_NODES: usize = 200;
@@ -80,7 +80,6 @@ async fn load(
             format!("Sluice manages no Job or Pod {namespace}/{name}, and the history has no run of it");
         return Err(Problem::new(StatusCode::NOT_FOUND, message));
     }
-    let (_, accelerators) = context.teams().await?;
     // Events are a comfort: the page stands without them.
     let events: Vec<Event> = match context.events(&namespace, &name).await {
         Ok(events) => events.rows().unwrap_or_default(),
@@ -88,7 +87,7 @@ async fn load(
     };
     Ok(move |context: &Context| {
         let body = html! {
-            @for row in &found { (draw(context, row, &events, &accelerators)) }
+            @for row in &found { (draw(context, row, &events)) }
             @if found.is_empty() {
                 h1 { span.soft { (namespace) "/" } (name) }
                 p.verdict { "Its object has been deleted. The history has its runs." }
@@ -100,7 +99,7 @@ async fn load(
     })
 }
 
-fn draw(context: &Context, row: &WorkloadRow, events: &[Event], accelerators: &Accelerators) -> Markup {
+fn draw(context: &Context, row: &WorkloadRow, events: &[Event]) -> Markup {
     let head = &row.head;
     let now = context.now;
     html! {
@@ -115,7 +114,7 @@ fn draw(context: &Context, row: &WorkloadRow, events: &[Event], accelerators: &A
                 @if !row.requests.is_empty() {
                     ", each " (row.requests.iter().map(|(resource, amount)| format!("{resource} {amount}")).collect::<Vec<_>>().join(", "))
                 }
-                @let gpus = row.gpus(accelerators);
+                @let gpus = row.gpus.as_f64();
                 @if gpus > 0.0 { " (" (show::gpus_of(gpus)) " together)" }
             }
             @if row.priority != 0 { dt { "Priority" } dd { (row.priority) } }
@@ -134,7 +133,7 @@ fn draw(context: &Context, row: &WorkloadRow, events: &[Event], accelerators: &A
                     @if let Some(basis) = row.run.as_ref().map(|run| &run.basis).filter(|basis| !basis.is_empty()) { ". " (basis) }
                 }
             }
-            @if let Some(pool) = &row.pool { dt { "Pool" } dd { (pool) @if row.borrowed { ", borrowed" } @else { ", within the guarantee" } } }
+            @if let Some(pool) = &row.pool { dt { "Pool" } dd { (pool) ", " (charged(row.outside_quotas, row.borrowed)) } }
             @if !row.nodes.is_empty() {
                 dt { "Nodes" }
                 dd {
@@ -173,7 +172,7 @@ fn story(row: &WorkloadRow, events: &[Event], now: Timestamp) -> Markup {
     let mut story = vec![plain(row.submitted, format!("Submitted{by}"))];
     if let Some(admitted) = row.admitted {
         let nodes = show::counted(row.nodes.len(), "node");
-        let how = if row.borrowed { "on borrowed capacity" } else { "within the guarantee" };
+        let how = charged(row.outside_quotas, row.borrowed);
         story.push(plain(admitted, format!("Admitted {how}, on {nodes}")));
     }
     // Those of its pods have other names. Sluice reports as sluice.dev/controller, the rest is of Kubernetes.

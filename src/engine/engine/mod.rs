@@ -99,6 +99,14 @@ impl Engine {
         admitted.is_some_and(|info| verdict::is_outside_quotas(&self.scheduler, info))
     }
 
+    /// Whether a workload asks for nothing that any quota of a pool lists.
+    #[must_use]
+    pub fn is_outside_quotas_of(&self, id: &WorkloadId, pool: &str) -> bool {
+        let state = &self.scheduler.state;
+        let found = state.get(id).zip(state.quotas.pool(pool));
+        found.is_some_and(|(info, pool)| verdict::is_outside_quotas_of(&self.scheduler, info, pool))
+    }
+
     /// Every known workload, by identity.
     pub fn workloads(&self) -> impl Iterator<Item = &Arc<Workload>> {
         self.workloads_after(None)

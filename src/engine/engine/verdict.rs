@@ -5,6 +5,7 @@ use crate::explain;
 use crate::scheduler::Scheduler;
 use crate::scheduler::nominations::Nomination;
 use crate::state::workload::{Phase, WorkloadInfo};
+use crate::types::ids::PoolId;
 use crate::types::{
     Admission, OUTSIDE_QUOTAS, Observed, OnMaxWait, Reason, State, Unready, Verdict, Workload, WorkloadId,
     span,
@@ -83,7 +84,12 @@ fn running(scheduler: &Scheduler, info: &WorkloadInfo, admission: &Admission) ->
 
 /// Whether no quota of the pool of an admitted workload lists anything that it asks for.
 pub fn is_outside_quotas(scheduler: &Scheduler, info: &WorkloadInfo) -> bool {
-    explain::outside_quotas(&scheduler.state, (info.team, info.usage.pool), &info.need)
+    is_outside_quotas_of(scheduler, info, info.usage.pool)
+}
+
+/// Whether a workload asks for nothing that any quota of a pool lists.
+pub fn is_outside_quotas_of(scheduler: &Scheduler, info: &WorkloadInfo, pool: PoolId) -> bool {
+    explain::outside_quotas(&scheduler.state, (info.team, pool), &info.need)
 }
 
 /// Why a workload is not in the queue.
