@@ -1,5 +1,6 @@
 //! What people and monitoring ask, answered by the loop from what it knows at that moment.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
@@ -10,7 +11,7 @@ use crate::cluster::mirror::Mirror;
 use crate::cluster::status::Report;
 use crate::cluster::target::{Managed, Target};
 use crate::engine::Engine;
-use crate::engine::types::{Name, Observed, Time, Workload, WorkloadId, WorkloadKind};
+use crate::engine::types::{Name, Observed, TeamView, Time, Workload, WorkloadId, WorkloadKind};
 use crate::metrics::Figures;
 use crate::view::{
     Accelerators, BudgetRow, NodeContext, NodeRow, PoolAccelerators, QueueRow, TeamRow, Teams, UnadmittedRow,
@@ -155,7 +156,7 @@ pub fn answer(question: Question, engine: &Engine, mirror: &Mirror, preview: Opt
         row
     };
     match question {
-        Question::Teams(to) => drop(to.send(teams(engine, at))),
+        Question::Teams(to) => drop(to.send(teams(engine, mirror, at))),
         Question::Nodes(accelerators, to) => {
             let context = NodeContext::new(engine, counted(&accelerators, engine, mirror), at);
             let rows = engine.nodes().iter().map(|node| NodeRow::new(node, &context)).collect();
@@ -264,13 +265,18 @@ fn figures(engine: &Engine, now: Time) -> Figures {
     }
 }
 
-fn teams(engine: &Engine, now: Time) -> Teams {
+fn teams(engine: &Engine, mirror: &Mirror, now: Time) -> Teams {
+    let shares: BTreeMap<_, _> = mirror.pools().map(|(name, seen)| (name, &seen.shares)).collect();
+    let row = |view: TeamView| {
+        let shares = shares.get(&view.pool).copied();
+        TeamRow::new(view, shares)
+    };
     let told = |over: crate::engine::types::Overcommitment| match over.team {
         Some(team) => format!("{team} in {}: {}", over.pool, over.message),
         None => format!("{}: {}", over.pool, over.message),
     };
     Teams {
-        teams: engine.teams().into_iter().map(TeamRow::from).collect(),
+        teams: engine.teams().into_iter().map(row).collect(),
         queues: engine.queues().into_iter().map(QueueRow::from).collect(),
         overcommitments: engine.overcommitments().into_iter().map(told).collect(),
         unadmitted: engine.unadmitted().iter().map(UnadmittedRow::from).collect(),

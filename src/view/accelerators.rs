@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::TeamRow;
 use crate::api::convert::is_fine;
 use crate::engine::types::amount::{Amount, ResourceList};
 use crate::engine::types::{CURRENCY, DEFAULT_POOL, Name, Observed, TeamView, Workload};
@@ -50,11 +51,27 @@ impl Accelerators {
         Self { parts, ..self.clone() }
     }
 
+    /// What counts in a team's row: the currency where its quota is in it, else the devices with the shares of the pool. In the
+    /// sum of many workloads some have units of a hundredth or less beside their devices and others have devices alone, so
+    /// that the devices count.
+    #[must_use]
+    pub fn of_row(&self, row: &TeamRow) -> Self {
+        let in_currency = row.guaranteed.contains_key(CURRENCY) || row.limit.contains_key(CURRENCY);
+        if in_currency && self.configured.is_empty() {
+            return Self::configured(&[CURRENCY.to_owned()]);
+        }
+        let mut parts = parsed(&row.shares);
+        parts.retain(|_, part| !is_fine(*part));
+        self.with_parts(&parts)
+    }
+
     /// Whether a resource counts as GPUs.
     #[must_use]
     pub fn contains(&self, resource: &str) -> bool {
         if self.configured.is_empty() {
-            is_gpu(resource) && resource != CURRENCY || self.in_quotas.contains(resource)
+            self.parts.contains_key(resource)
+                || is_gpu(resource) && resource != CURRENCY
+                || self.in_quotas.contains(resource)
         } else {
             self.configured.contains(resource)
         }
@@ -86,10 +103,16 @@ impl Accelerators {
     /// How many GPUs amounts of an answer have, parts of one as fractions.
     #[must_use]
     pub fn count_amounts(&self, amounts: &BTreeMap<String, String>) -> f64 {
-        let gpus = amounts.iter().filter(|(resource, _)| self.contains(resource));
-        let each = gpus.filter_map(|(_, amount)| Amount::parse(amount).ok());
-        each.fold(Amount::ZERO, |sum, each| sum + each).as_units_lossy()
+        self.count(&parsed(amounts))
     }
+}
+
+/// The amounts of an answer that are well formed.
+fn parsed(amounts: &BTreeMap<String, String>) -> ResourceList {
+    let parsed = |(resource, amount): (&String, &String)| {
+        Some((resource.as_str().into(), Amount::parse(amount).ok()?))
+    };
+    amounts.iter().filter_map(parsed).collect()
 }
 
 /// An amount of units that are parts of a GPU each.
@@ -223,6 +246,26 @@ mod tests {
         assert_eq!(quotas.with_parts(&percent).amount(&asked), Amount::milli(400));
         let configured = Accelerators::configured(&["nvidia.com/gpu".to_owned()]);
         assert_eq!(configured.with_parts(&percent).amount(&asked), Amount::units(1));
+    }
+
+    #[test]
+    fn amounts_of_a_team_count_with_the_shares_of_its_pool() {
+        let list = |amounts: &[(&str, &str)]| -> BTreeMap<String, String> {
+            amounts.iter().map(|(resource, amount)| ((*resource).to_owned(), (*amount).to_owned())).collect()
+        };
+        let shares = list(&[("nvidia.com/gpu.shared", "250m"), ("nvidia.com/gpucores", "0.01")]);
+        let used =
+            list(&[("nvidia.com/gpu", "3"), ("nvidia.com/gpu.shared", "6"), ("nvidia.com/gpucores", "40")]);
+        let count = |of: Accelerators| of.count_amounts(&used);
+        let row = |shares| TeamRow { shares, ..TeamRow::default() };
+        let in_currency = TeamRow { guaranteed: list(&[(CURRENCY, "8")]), ..row(shares.clone()) };
+        let both = list(&[(CURRENCY, "4.5"), ("nvidia.com/gpu", "3"), ("nvidia.com/gpu.shared", "6")]);
+        assert!((Accelerators::default().of_row(&in_currency).count_amounts(&both) - 4.5).abs() < 1e-9);
+        let usual = Accelerators::default();
+        assert!((count(usual.of_row(&row(shares.clone()))) - 4.5).abs() < 1e-9);
+        assert!((count(usual.of_row(&row(BTreeMap::new()))) - 3.0).abs() < 1e-9);
+        let configured = Accelerators::configured(&["nvidia.com/gpu".to_owned()]);
+        assert!((count(configured.of_row(&row(shares.clone()))) - 3.0).abs() < 1e-9);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::amounts::{Amounts, amounts};
 use crate::api::record::timestamp;
 use crate::api::team::hours;
-use crate::engine::types::amount::Amount;
+use crate::engine::types::amount::{Amount, ResourceList};
 use crate::engine::types::{BudgetView, QueueView, TeamView, UnadmittedView};
 
 /// A team in one pool.
@@ -43,10 +43,15 @@ pub struct TeamRow {
     /// Its share of the surplus among borrowers.
     #[serde(default)]
     pub weight: u32,
+    /// The part of a GPU that a unit of each of these resources is in the pool: the `shares` of its NodePool.
+    #[serde(default, skip_serializing_if = "Amounts::is_empty")]
+    pub shares: Amounts,
 }
 
-impl From<TeamView> for TeamRow {
-    fn from(view: TeamView) -> Self {
+impl TeamRow {
+    /// The row of a team in a pool with these shares.
+    #[must_use]
+    pub fn new(view: TeamView, shares: Option<&ResourceList>) -> Self {
         Self {
             team: view.team.to_string(),
             parent: view.parent.map(|parent| parent.to_string()),
@@ -60,6 +65,7 @@ impl From<TeamView> for TeamRow {
             fair_share: amounts(&view.fair_share),
             past: amounts(&view.past),
             weight: view.weight,
+            shares: shares.map(amounts).unwrap_or_default(),
         }
     }
 }

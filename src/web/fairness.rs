@@ -50,7 +50,7 @@ fn draw(context: &Context, teams: &Teams, turns: &Turns, accelerators: &Accelera
     for row in &teams.teams {
         pools.entry(&row.pool).or_default().push(row);
     }
-    let past = teams.teams.iter().any(|row| accelerators.count_amounts(&row.past) > 0.0);
+    let past = teams.teams.iter().any(|row| accelerators.of_row(row).count_amounts(&row.past) > 0.0);
     html! {
         h1 { "Fairness" }
         p.soft {
@@ -79,9 +79,11 @@ fn table(
     palette: &Palette,
     accelerators: &Accelerators,
 ) -> Markup {
-    let count = |amounts| accelerators.count_amounts(amounts);
-    let most =
-        rows.iter().map(|row| count(&row.used).max(count(&row.fair_share)).max(count(&row.guaranteed)));
+    let rows: Vec<_> = rows.iter().map(|row| (row, accelerators.of_row(row))).collect();
+    let most = rows.iter().map(|(row, accelerators)| {
+        let count = |amounts| accelerators.count_amounts(amounts);
+        count(&row.used).max(count(&row.fair_share)).max(count(&row.guaranteed))
+    });
     let most = most.fold(1.0, f64::max);
     html! {
         div.scroll tabindex="0" role="region" aria-label=(format!("Shares in pool {pool}")) {
@@ -94,7 +96,8 @@ fn table(
                     th scope="col" { "Turn" }
                 } }
                 tbody {
-                    @for row in rows {
+                    @for (row, accelerators) in &rows {
+                        @let count = |amounts| accelerators.count_amounts(amounts);
                         @let (share, used) = (count(&row.fair_share), count(&row.used));
                         tr {
                             th scope="row" { (show::key(palette, &row.team)) (show::team(context, &row.team)) }

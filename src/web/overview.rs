@@ -315,9 +315,11 @@ fn fit_table(fits: &[Fit]) -> Markup {
 
 fn team_table(context: &Context, seen: &Seen) -> Markup {
     let Seen { teams, accelerators, palette, .. } = seen;
-    let count = |amounts| accelerators.count_amounts(amounts);
-    let most =
-        teams.teams.iter().map(|row| count(&row.used).max(count(&row.guaranteed)).max(count(&row.limit)));
+    let rows: Vec<_> = teams.teams.iter().map(|row| (row, accelerators.of_row(row))).collect();
+    let most = rows.iter().map(|(row, accelerators)| {
+        let count = |amounts| accelerators.count_amounts(amounts);
+        count(&row.used).max(count(&row.guaranteed)).max(count(&row.limit))
+    });
     let most = most.fold(1.0, f64::max);
     let mut waiting: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
     for queue in &teams.queues {
@@ -338,7 +340,8 @@ fn team_table(context: &Context, seen: &Seen) -> Markup {
                         }
                     }
                     tbody {
-                        @for row in &teams.teams {
+                        @for (row, accelerators) in &rows {
+                            @let count = |amounts| accelerators.count_amounts(amounts);
                             @let first = named.replace(&row.team) != Some(&row.team);
                             @let (pending, running) = waiting.get(&*row.team).copied().unwrap_or_default();
                             tr {

@@ -105,6 +105,7 @@ fn draw(
 
 /// The quota of a team in one pool.
 fn quota(row: &TeamRow, class: &str, accelerators: &Accelerators) -> Markup {
+    let accelerators = accelerators.of_row(row);
     let count = |amounts: &Amounts| accelerators.count_amounts(amounts);
     let limited = row.limit.keys().any(|resource| accelerators.contains(resource));
     let limit = Some(count(&row.limit)).filter(|_| limited);

@@ -63,7 +63,8 @@ fn answer(count: usize, path: &str, spec: &Value) -> (u16, Value) {
     } else if spec["teams"].is_object() {
         let gpus = |count: usize| json!({"nvidia.com/gpu": count.to_string()});
         vec![
-            json!({"about": "Team", "team": "red", "pool": "default", "guaranteed": gpus(20), "limit": {}, "used": gpus(30),
+            json!({"about": "Team", "team": "red", "pool": "default", "guaranteed": gpus(20), "limit": {}, "shares": {"x.y/part": "0.5"},
+                "used": {"nvidia.com/gpu": "28", "x.y/part": "4"},
                 "borrowed": gpus(10), "lent": {}, "fairShare": gpus(25), "weight": 1}),
             json!({"about": "Team", "team": "blue", "pool": "default", "guaranteed": gpus(20), "limit": gpus(40),
                 "used": gpus(10), "borrowed": {}, "lent": gpus(10), "fairShare": gpus(10), "weight": 2}),

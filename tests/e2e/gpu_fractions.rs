@@ -55,6 +55,10 @@ fn half(name: &str) -> Job {
 async fn gpus_used(world: &World) -> Result<Option<String>> {
     let teams = world.replicas[0].teams().await?;
     let row = teams.teams.into_iter().find(|row| row.pool == "sliced");
+    ensure!(
+        row.as_ref().is_none_or(|row| row.shares.len() == 1),
+        "the row has the shares of its pool: {row:?}"
+    );
     Ok(row.and_then(|row| row.used.get("sluice.dev/gpu").cloned()))
 }
 
