@@ -11,6 +11,7 @@ use crate::cluster::mirror::Mirror;
 use crate::cluster::status::Report;
 use crate::cluster::target::{Managed, Target};
 use crate::engine::Engine;
+use crate::engine::types::amount::ResourceList;
 use crate::engine::types::{Name, Observed, TeamView, Time, Workload, WorkloadId, WorkloadKind};
 use crate::metrics::Figures;
 use crate::view::{
@@ -43,7 +44,7 @@ pub enum Question {
     Engine(oneshot::Sender<Option<Box<Engine>>>),
     /// The same, and what an object would be that has not been submitted. Without the engine where that has changed so
     /// often already.
-    Candidate(Box<Managed>, Option<u64>, Accelerators, oneshot::Sender<Option<Candidate>>),
+    Candidate(Box<Managed>, Option<u64>, oneshot::Sender<Option<Candidate>>),
     /// How often the engine has changed.
     Changes(oneshot::Sender<u64>),
     /// What the metrics are read off; `None` until the first lists are complete.
@@ -98,8 +99,8 @@ pub struct Candidate {
     pub workload: Workload,
     /// The name of the queue it would be in.
     pub queue: Name,
-    /// What counts as GPUs.
-    pub accelerators: PoolAccelerators,
+    /// The pools with `shares`.
+    pub shares: BTreeMap<Name, ResourceList>,
 }
 
 impl Question {
@@ -186,12 +187,13 @@ pub fn answer(question: Question, engine: &Engine, mirror: &Mirror, preview: Opt
             drop(to.send(found.into_iter().map(|workload| row(workload, &accelerators)).collect()));
         }
         Question::Engine(to) => drop(to.send(copy(engine, mirror))),
-        Question::Candidate(managed, known, accelerators, to) => {
+        Question::Candidate(managed, known, to) => {
             let workload = mirror.completed_workload(*managed);
             let queue = mirror.queue_of(&workload);
             let changes = engine.changes();
-            let accelerators = counted(&accelerators, engine, mirror);
-            let candidate = |engine| Candidate { engine, changes, workload, queue, accelerators };
+            let pools = mirror.pools().filter(|(_, seen)| !seen.shares.is_empty());
+            let shares = pools.map(|(name, seen)| (name.clone(), seen.shares.clone())).collect();
+            let candidate = |engine| Candidate { engine, changes, workload, queue, shares };
             drop(to.send(if known == Some(changes) {
                 Some(candidate(None))
             } else {
@@ -248,9 +250,7 @@ pub fn copy(engine: &Engine, mirror: &Mirror) -> Option<Box<Engine>> {
 
 /// These resources and the devices in quotas, and in each pool its shares of GPUs.
 fn counted(accelerators: &Accelerators, engine: &Engine, mirror: &Mirror) -> PoolAccelerators {
-    let listed = engine.resources_in_quotas();
-    let usual = accelerators.with_quotas(listed.iter().map(|resource| &**resource));
-    PoolAccelerators::new(usual, mirror.pools().map(|(name, seen)| (name, &seen.shares)))
+    PoolAccelerators::of(engine, accelerators, mirror.pools().map(|(name, seen)| (name, &seen.shares)))
 }
 
 fn figures(engine: &Engine, now: Time) -> Figures {

@@ -7,7 +7,7 @@
 mod candidate;
 mod verdicts;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ use crate::engine::Engine;
 use crate::engine::replay::calibration::Calibration;
 use crate::engine::replay::forecast::{Bounds, Case, Submission, forecast_shown};
 use crate::engine::types::{Reason, Time};
-use crate::view::{Accelerators, EtaRow, RunRow, WhatIfRow, WorkloadRow};
+use crate::view::{Accelerators, EtaRow, PoolAccelerators, RunRow, WhatIfRow, WorkloadRow};
 
 /// The shortest time between two forecasts.
 const PERIOD: Duration = Duration::from_millis(500);
@@ -238,22 +238,25 @@ impl Forecaster {
         let asked = Arc::clone(&self.asked).try_acquire_owned().map_err(|_| Unanswered::Busy)?;
         let turn = Arc::clone(&self.what_ifs).acquire_owned().await.map_err(|_| Unanswered::Unknown)?;
         let (mut engine, mut known, mut workloads) = (None, None, Vec::new());
+        let mut shares = BTreeMap::new();
         for one in unsubmitted {
-            let asked_for = |to| Question::Candidate(one.managed, known, self.accelerators.clone(), to);
+            let asked_for = |to| Question::Candidate(one.managed, known, to);
             let candidate = self.asker.ask(asked_for).await.flatten().ok_or(Unanswered::Unknown)?;
             engine = candidate.engine.or(engine);
             known = Some(candidate.changes);
-            workloads.push((candidate.workload, candidate.queue, candidate.accelerators));
+            shares = candidate.shares;
+            workloads.push((candidate.workload, candidate.queue));
         }
         let mut engine = *engine.ok_or(Unanswered::Unknown)?;
         let (stop, calibration) = (self.stop.clone(), Arc::clone(&self.calibration));
+        let accelerators = PoolAccelerators::of(&engine, &self.accelerators, &shares);
         let result = background::spawn(move || {
             // The replay goes on when its caller has gone, and so does its turn.
             let _held = (asked, turn);
             let (at, mut rows) = (now(), Vec::new());
             let corrections = calibration.load().corrections(at);
             let budget = BUDGET / u32::try_from(workloads.len()).unwrap_or(u32::MAX).max(1);
-            for (workload, queue, accelerators) in workloads {
+            for (workload, queue) in workloads {
                 let mut go_on = within_budget(&stop, budget);
                 let mut submitted = Submission::new(engine, workload.clone(), at, &mut || go_on(Case::Late));
                 let result = submitted.shown(Bounds::default(), &corrections, &mut |case| go_on(case));

@@ -122,7 +122,7 @@ impl Cluster {
         let counted = Arc::clone(&copies);
         tokio::spawn(async move {
             while let Some(question) = questions.recv().await {
-                if matches!(question, Question::Engine(_) | Question::Candidate(_, None, _, _)) {
+                if matches!(question, Question::Engine(_) | Question::Candidate(_, None, _)) {
                     counted.fetch_add(1, Ordering::Relaxed);
                 }
                 answer(question, &engine, &mirror, None);

@@ -27,7 +27,7 @@ use crate::engine::replay::calibration::{Calibration, Corrections};
 use crate::engine::replay::forecast::{Bounds, Submission};
 use crate::engine::types::Name;
 use crate::kinds::Kinds;
-use crate::view::{Accelerators, WhatIfRow};
+use crate::view::{Accelerators, PoolAccelerators, WhatIfRow};
 
 /// The verdicts in work at once.
 const AT_ONCE: usize = 2;
@@ -190,15 +190,16 @@ impl Verdicts {
         };
         let changes = candidate.changes;
         let (to_first, mut first) = oneshot::channel();
-        let (purse, stop) = (Arc::clone(&self.purse), self.stop.clone());
+        let (purse, stop, accelerators) =
+            (Arc::clone(&self.purse), self.stop.clone(), self.accelerators.clone());
         let corrections = self.calibration.load().corrections(now());
         let whole = background::spawn(move || {
             let began = Instant::now();
             let mut go_on = || Instant::now() < until && !stop.is_cancelled();
             let engine = settled(&engine, &mut go_on);
+            let asked = (&candidate, &accelerators);
             let prediction = (&corrections, left / PREDICTION);
-            let row =
-                engine.and_then(|engine| foreseen(*engine, &candidate, prediction, to_first, &mut go_on));
+            let row = engine.and_then(|engine| foreseen(*engine, asked, prediction, to_first, &mut go_on));
             purse.lock().unwrap_or_else(PoisonError::into_inner).spend(began.elapsed());
             drop(turn);
             row
@@ -271,7 +272,7 @@ impl Verdicts {
             }
         }
         let began = Instant::now();
-        let asked_for = |to| Question::Candidate(managed, known, self.accelerators.clone(), to);
+        let asked_for = |to| Question::Candidate(managed, known, to);
         let mut candidate = self.asker.ask(asked_for).await.flatten()?;
         let changes = candidate.changes;
         if let Some(engine) = candidate.engine.take() {
@@ -300,15 +301,15 @@ fn settled(base: &Mutex<Box<Engine>>, go_on: &mut dyn FnMut() -> bool) -> Option
 /// `None` where the time was too short for that.
 fn foreseen(
     engine: Engine,
-    Candidate { workload, queue, accelerators, .. }: &Candidate,
+    (Candidate { workload, queue, shares, .. }, accelerators): (&Candidate, &Accelerators),
     (corrections, time): (&Corrections, Duration),
     first: oneshot::Sender<WhatIfRow>,
     go_on: &mut dyn FnMut() -> bool,
 ) -> Option<WhatIfRow> {
-    let at = now();
+    let (at, accelerators) = (now(), PoolAccelerators::of(&engine, accelerators, shares));
     let mut submission = Submission::new(engine, workload.clone(), at, go_on);
     let row = |of: &Submission, prospect| {
-        WhatIfRow::new((of.engine(), of.decided()), (workload, queue), &prospect, accelerators, at)
+        WhatIfRow::new((of.engine(), of.decided()), (workload, queue), &prospect, &accelerators, at)
     };
     let at_once = submission.at_once();
     at_once.verdict.as_ref()?;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::TeamRow;
 use crate::api::convert::is_fine;
+use crate::engine::Engine;
 use crate::engine::types::amount::{Amount, ResourceList};
 use crate::engine::types::{CURRENCY, DEFAULT_POOL, Name, Observed, TeamView, Workload};
 
@@ -139,9 +140,20 @@ impl PoolAccelerators {
         Self { usual, with_shares }
     }
 
+    /// These resources and the devices in the quotas of an engine, and in each of the pools its shares.
+    #[must_use]
+    pub fn of<'a>(
+        engine: &Engine,
+        accelerators: &Accelerators,
+        shares: impl IntoIterator<Item = (&'a Name, &'a ResourceList)>,
+    ) -> Self {
+        let listed = engine.resources_in_quotas();
+        Self::new(accelerators.with_quotas(listed.iter().map(|resource| &**resource)), shares)
+    }
+
     /// What counts in a pool.
     #[must_use]
-    pub fn of(&self, pool: &str) -> &Accelerators {
+    pub fn in_pool(&self, pool: &str) -> &Accelerators {
         self.with_shares.get(pool).unwrap_or(&self.usual)
     }
 
@@ -149,10 +161,10 @@ impl PoolAccelerators {
     #[must_use]
     pub fn of_workload(&self, workload: &Workload) -> &Accelerators {
         if let Observed::Admitted(admission) | Observed::Leaving { admission, .. } = &workload.state {
-            return self.of(&admission.pool);
+            return self.in_pool(&admission.pool);
         }
         if workload.pools.is_empty() {
-            return self.of(DEFAULT_POOL);
+            return self.in_pool(DEFAULT_POOL);
         }
         let mut found = workload.pools.iter().filter_map(|pool| self.with_shares.get(pool));
         found.next().unwrap_or(&self.usual)
@@ -226,7 +238,7 @@ mod tests {
         let quotas = Accelerators::default().with_quotas(["nvidia.com/mig-1g.10gb"]);
         let pool: Name = "sliced".into();
         let pools = PoolAccelerators::new(quotas.clone(), [(&pool, &shares)]);
-        let sliced = pools.of("sliced");
+        let sliced = pools.in_pool("sliced");
         for (amounts, milli) in [
             (&[("nvidia.com/gpu.shared", 2_000)][..], 500),
             (&[("nvidia.com/mig-1g.10gb", 7_000)], 980),
@@ -235,7 +247,7 @@ mod tests {
             assert_eq!(sliced.amount(&list(amounts)), Amount::milli(milli), "{amounts:?}");
         }
         let slice = list(&[("nvidia.com/mig-1g.10gb", 1_000)]);
-        assert_eq!(pools.of("default").amount(&slice), Amount::units(1), "no part is known");
+        assert_eq!(pools.in_pool("default").amount(&slice), Amount::units(1), "no part is known");
         // HAMi adds a device to what asks for cores and memory in per cent.
         let percent = list(&[("nvidia.com/gpucores", 10), ("nvidia.com/gpumem-percentage", 10)]);
         let asked = list(&[

@@ -143,7 +143,7 @@ impl NodeRow {
     /// The row of a node.
     #[must_use]
     pub fn new(view: &NodeView, context: &NodeContext<'_>) -> Self {
-        let accelerators = context.accelerators.of(&view.pool);
+        let accelerators = context.accelerators.in_pool(&view.pool);
         let [all, free] = [&view.allocatable, &view.free].map(|list| accelerators.amount(list));
         let (gpus, gpus_free) = blocks(all, free);
         let is_whole = |amount: Amount| amount.as_milli() % 1_000 == 0;

@@ -75,6 +75,7 @@ fn answer(count: usize, path: &str, spec: &Value) -> (u16, Value) {
     } else if spec["whatIf"].is_object() {
         vec![json!({"namespace": "a", "name": "x", "team": "red", "queue": "default", "state": "Running",
             "reason": "Guaranteed", "message": "Would start at once.", "eta": {"foretold": "2026-11-24T10:00:00Z"},
+            "pool": "default", "outsideQuotas": true,
             "nodes": {"gpu-0001": 2}, "borrowed": false, "displaced": ["a workload of team blue"]})]
     } else {
         let most = spec["limit"].as_u64().map_or(1_000, |limit| usize::try_from(limit).unwrap_or(1));
@@ -83,7 +84,7 @@ fn answer(count: usize, path: &str, spec: &Value) -> (u16, Value) {
             "state": if at < 3 { "Running" } else { "Pending" }, "reason": "NoRoom",
             "message": format!("Needs {at} <more> GPUs than are free in pool default."), "user": "dora", "priority": 0,
             "pods": 2, "requests": {"nvidia.com/gpu.shared": "7"}, "gpus": 3.5, "nodes": {}, "borrowed": false,
-            "pool": "default", "outsideQuotas": at == 2,
+            "pool": "default",
             "submitted": "2026-11-24T10:00:00Z", "run": {"likelyEnd": "2100-01-02T00:00:00Z", "nodes": {"gpu-0000": 2}},
             "eta": {"early": "2100-01-01T00:00:00Z", "likely": "2100-01-01T00:00:00Z", "late": "2100-01-01T01:00:00Z",
                 "foretold": "2026-11-24T10:00:00Z", "place": {"pool": "default", "position": at, "waiting": count,
@@ -382,7 +383,13 @@ async fn what_would_become_of_a_job_is_shown_and_its_mistakes_named() {
         send(&router, request.body(Body::from(body)).expect("a request"))
     };
     let got = post("kind: Job\nmetadata: {name: x}\n").await;
-    for expected in ["It would be", "gpu-0001: 2", "a workload of team blue", "metadata: {name: x}"] {
+    for expected in [
+        "It would be",
+        "gpu-0001: 2",
+        "default, outside all quotas",
+        "a workload of team blue",
+        "metadata: {name: x}",
+    ] {
         assert!(got.text.contains(expected), "{expected}: {}", got.text);
     }
     let wrong = post("kind: Job\n---\nkind: <b>\n").await;
