@@ -22,8 +22,7 @@ use crate::engine::replay::forecast::{self, ExpectedRun, RunEnd};
 use crate::engine::replay::grounds::Unbounded;
 use crate::engine::types::amount::Amount;
 use crate::engine::types::{
-    Admission, Name, NodeView, OUTSIDE_QUOTAS, Observed, Reason, ReservationView, State, Time, Verdict,
-    Workload, WorkloadId,
+    Admission, Name, NodeView, Observed, Reason, ReservationView, State, Time, Verdict, Workload, WorkloadId,
 };
 
 pub use accelerators::{Accelerators, PoolAccelerators, is_gpu};
@@ -401,16 +400,6 @@ impl WhatIfRow {
             displaced: result.displaced.iter().map(|id| eta::label(engine, id)).collect(),
             victims: victims.collect(),
         }
-    }
-}
-
-/// What a workload runs on.
-#[must_use]
-pub fn charged(outside_quotas: bool, borrowed: bool) -> &'static str {
-    match borrowed {
-        _ if outside_quotas => OUTSIDE_QUOTAS,
-        true => "on borrowed capacity",
-        false => "within the guarantee",
     }
 }
 

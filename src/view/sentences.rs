@@ -2,9 +2,10 @@
 
 use jiff::Timestamp;
 
-use super::{EtaRow, WhatIfRow, charged};
+use super::{EtaRow, WhatIfRow};
 use crate::chart::units::whole_span;
 use crate::engine::types::Reason;
+use crate::engine::types::runs_on;
 use crate::sentences;
 
 /// The most nodes that a sentence names.
@@ -65,7 +66,7 @@ impl WhatIfRow {
 
     /// Where it runs, and on which quota.
     fn place(&self) -> String {
-        let kind = charged(self.outside_quotas, self.borrowed);
+        let kind = runs_on(self.outside_quotas, self.borrowed);
         let nodes = self.nodes.iter().take(FEW).map(|(node, pods)| format!("{node} ({})", counted(*pods)));
         let nodes = nodes.collect::<Vec<_>>().join(", ");
         let more = match self.nodes.len().saturating_sub(FEW) {

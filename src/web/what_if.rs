@@ -14,7 +14,8 @@ use super::show;
 use crate::api::question::{QuestionSpec, WhatIfFilter};
 use crate::client::{self, Scope};
 use crate::engine::types::Reason;
-use crate::view::{WhatIfRow, charged};
+use crate::engine::types::runs_on;
+use crate::view::WhatIfRow;
 
 /// What stands in an empty form.
 const EXAMPLE: &str = "apiVersion: batch/v1
@@ -106,7 +107,7 @@ fn result(context: &Context, row: &WhatIfRow) -> Markup {
                     dd { (show::eta(&row.eta, context.now)) @if !row.eta.message.is_empty() { ". " (row.eta.message) } }
                 }
                 @if let Some(place) = &row.eta.place { dt { "Place" } dd { (place.sentence(&head.team)) } }
-                @if let Some(pool) = &row.pool { dt { "Pool" } dd { (pool) ", " (charged(row.outside_quotas, row.borrowed)) } }
+                @if let Some(pool) = &row.pool { dt { "Pool" } dd { (pool) ", " (runs_on(row.outside_quotas, row.borrowed)) } }
                 @if !row.nodes.is_empty() {
                     dt { "Nodes" }
                     dd { @for (node, pods) in row.nodes.iter().take(64) { span.chip { (node) ": " (pods) } " " } }

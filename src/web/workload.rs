@@ -16,7 +16,8 @@ use super::past;
 use super::show;
 use crate::api::question::{ExplainFilter, QuestionSpec};
 use crate::client::Scope;
-use crate::view::{WorkloadRow, charged};
+use crate::engine::types::runs_on;
+use crate::view::WorkloadRow;
 
 /// The most nodes that are listed.
 const MOST_NODES: usize = 200;
@@ -133,7 +134,7 @@ fn draw(context: &Context, row: &WorkloadRow, events: &[Event]) -> Markup {
                     @if let Some(basis) = row.run.as_ref().map(|run| &run.basis).filter(|basis| !basis.is_empty()) { ". " (basis) }
                 }
             }
-            @if let Some(pool) = &row.pool { dt { "Pool" } dd { (pool) ", " (charged(row.outside_quotas, row.borrowed)) } }
+            @if let Some(pool) = &row.pool { dt { "Pool" } dd { (pool) ", " (runs_on(row.outside_quotas, row.borrowed)) } }
             @if !row.nodes.is_empty() {
                 dt { "Nodes" }
                 dd {
@@ -172,7 +173,7 @@ fn story(row: &WorkloadRow, events: &[Event], now: Timestamp) -> Markup {
     let mut story = vec![plain(row.submitted, format!("Submitted{by}"))];
     if let Some(admitted) = row.admitted {
         let nodes = show::counted(row.nodes.len(), "node");
-        let how = charged(row.outside_quotas, row.borrowed);
+        let how = runs_on(row.outside_quotas, row.borrowed);
         story.push(plain(admitted, format!("Admitted {how}, on {nodes}")));
     }
     // Those of its pods have other names. Sluice reports as sluice.dev/controller, the rest is of Kubernetes.

@@ -3,7 +3,7 @@
 use crate::cli::columns::priority;
 use crate::cli::human::{amounts, pods, span};
 use crate::cli::screen::Screen;
-use crate::engine::types::OUTSIDE_QUOTAS;
+use crate::engine::types::runs_on;
 use crate::view::{EtaRow, WorkloadRow};
 
 /// Everything about workloads.
@@ -39,12 +39,8 @@ fn one(row: &WorkloadRow, screen: &Screen) -> String {
         lines.extend(expected(eta, &head.team, screen));
     }
     if let Some(admitted) = row.admitted {
-        let kind = match row.borrowed {
-            _ if row.outside_quotas => OUTSIDE_QUOTAS,
-            true => "on borrowed quota",
-            false => "within guarantee",
-        };
-        lines.push(format!("  Admitted    {}, then {kind}", ago(admitted)));
+        let on = runs_on(row.outside_quotas, row.borrowed);
+        lines.push(format!("  Admitted    {}, then {on}", ago(admitted)));
     }
     if let Some(run) = row.run.as_ref().filter(|_| row.admitted.is_some()) {
         let latest = run.latest_end.filter(|latest| Some(*latest) != run.likely_end);

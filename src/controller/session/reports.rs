@@ -9,8 +9,8 @@ use super::Session;
 use crate::api::notify::{Endpoint, Transition};
 use crate::cluster::clock::now;
 use crate::cluster::events::Notice;
-use crate::engine::types::{Action, EvictReason, OUTSIDE_QUOTAS, ResizeCause};
-use crate::engine::types::{Observed, Reason, Workload, WorkloadId, WorkloadKind};
+use crate::engine::types::{Action, EvictReason, ResizeCause};
+use crate::engine::types::{Observed, Reason, Workload, WorkloadId, WorkloadKind, runs_on};
 
 /// The most Events at once that say that a workload has started, and the time in which one more is allowed. When many start
 /// at once the objects say so themselves, by their records; the Events of all would be as many writes again.
@@ -39,10 +39,7 @@ impl Session {
                     self.metrics.time_to_start.with_label_values(&[team, &*queue]).observe(waited);
                 }
                 let places = places(admission);
-                let on = match self.engine.is_outside_quotas(&workload.id) {
-                    true => OUTSIDE_QUOTAS.to_owned(),
-                    false => format!("on {kind} quota"),
-                };
+                let on = runs_on(self.engine.is_outside_quotas(&workload.id), admission.borrowed);
                 let note = format!("Started {places} in pool {} {on}: {message}", admission.pool);
                 self.notify(
                     workload,

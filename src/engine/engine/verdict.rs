@@ -7,8 +7,7 @@ use crate::scheduler::nominations::Nomination;
 use crate::state::workload::{Phase, WorkloadInfo};
 use crate::types::ids::PoolId;
 use crate::types::{
-    Admission, OUTSIDE_QUOTAS, Observed, OnMaxWait, Reason, State, Unready, Verdict, Workload, WorkloadId,
-    span,
+    Admission, Observed, OnMaxWait, Reason, State, Unready, Verdict, Workload, WorkloadId, runs_on, span,
 };
 
 /// The state of a workload and its reason.
@@ -51,14 +50,12 @@ fn running(scheduler: &Scheduler, info: &WorkloadInfo, admission: &Admission) ->
     let nodes: Vec<String> = admission.nodes.iter().map(|(node, pods)| format!("{node}: {pods}")).collect();
     let nodes = if nodes.is_empty() { "none".to_owned() } else { nodes.join(", ") };
     let reason = if admission.borrowed { Reason::Borrowed } else { Reason::Guaranteed };
-    let (how, standing) = match (is_outside_quotas(scheduler, info), admission.borrowed) {
-        (true, true) => (
-            OUTSIDE_QUOTAS,
-            " It asks for nothing that they list, so it can be preempted while its team borrows.",
-        ),
-        (true, false) => (OUTSIDE_QUOTAS, " It asks for nothing that they list."),
-        (false, true) => ("on borrowed capacity", ""),
-        (false, false) => ("within the guarantee", ""),
+    let outside_quotas = is_outside_quotas(scheduler, info);
+    let how = runs_on(outside_quotas, admission.borrowed);
+    let standing = match (outside_quotas, admission.borrowed) {
+        (true, true) => " It asks for nothing that they list, so it can be preempted while its team borrows.",
+        (true, false) => " It asks for nothing that they list.",
+        (false, _) => "",
     };
     let ready = match scheduler.retries.gangs.awaited(info, admission) {
         Some((ready, of)) => format!(" {ready} of {of} pods are ready; all must be soon."),

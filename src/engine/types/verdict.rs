@@ -11,9 +11,16 @@ pub struct Verdict {
     pub message: String,
 }
 
-/// How sentences say that a workload asks for nothing that any quota of its pool lists, so that it neither borrows nor
-/// uses a guarantee.
-pub const OUTSIDE_QUOTAS: &str = "outside all quotas";
+/// How sentences say what a workload runs on: outside all quotas if it asks for nothing that a quota of its pool lists, so that it
+/// neither borrows nor uses a guarantee.
+#[must_use]
+pub fn runs_on(outside_quotas: bool, borrowed: bool) -> &'static str {
+    match borrowed {
+        _ if outside_quotas => "outside all quotas",
+        true => "on borrowed capacity",
+        false => "within the guarantee",
+    }
+}
 
 /// A workload's state as people see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
