@@ -1,4 +1,4 @@
-//! Work that takes much of a processor and that only a question waits for, such as forecasts, on threads of lower priority.
+//! Work that takes much of a processor and for which no decision waits, such as forecasts, on threads of lower priority.
 //!
 //! Decisions, admission reviews and writes of the same process get the processor first. So do other processes, where the
 //! kernel shares a processor by threads and not by containers.
@@ -19,14 +19,19 @@ pub fn spawn<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Jo
     // The thread that waits belongs to the runtime, which so knows of work that is under way.
     tokio::task::spawn_blocking(move || {
         let lowered = move || {
-            // Without a process, Linux changes the thread that asks.
-            if let Err(error) = rustix::process::setpriority_process(None, NICE) {
-                tracing::debug!(%error, "cannot lower the priority of a thread");
-            }
+            lower();
             work()
         };
         std::thread::scope(|scope| scope.spawn(lowered).join()).unwrap_or_else(|panic| resume_unwind(panic))
     })
+}
+
+/// Gives the thread that asks the lower priority, until it ends.
+pub fn lower() {
+    // Without a process, Linux changes the thread that asks.
+    if let Err(error) = rustix::process::setpriority_process(None, NICE) {
+        tracing::debug!(%error, "cannot lower the priority of a thread");
+    }
 }
 
 #[cfg(test)]

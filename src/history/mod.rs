@@ -1,7 +1,7 @@
 //! The history: every submission, admission, resize, eviction and end, what each run was charged for how long, and what teams used.
 //!
 //! It is for people, never for decisions. Each replica puts what it sees into a bounded queue and goes on; a thread of its own
-//! writes it. Facts have keys, so both replicas may write the same. What a store that is down has missed is taken from the
+//! of lower priority writes it. Facts have keys, so both replicas may write the same. What a store that is down has missed is taken from the
 //! objects that still exist.
 
 pub mod export;
@@ -25,6 +25,7 @@ pub use self::queue::{Counts, Historian, counts};
 use self::queue::{Signals, queue};
 use self::store::Location;
 use self::writer::Writer;
+use crate::background;
 
 /// The most facts that wait to be written.
 pub const BACKLOG: usize = 100_000;
@@ -139,7 +140,11 @@ pub fn start(
     };
     let (historian, receiver) = queue(BACKLOG, counts.clone(), Arc::clone(&signals));
     let writer = Writer::new(location, keep, counts, Arc::clone(&signals));
-    let thread = std::thread::Builder::new().name("history".into()).spawn(move || writer.run(&receiver))?;
+    let write = move || {
+        background::lower();
+        writer.run(&receiver);
+    };
+    let thread = std::thread::Builder::new().name("history".into()).spawn(write)?;
     Ok((historian, Recording { thread: Some(thread), signals }))
 }
 

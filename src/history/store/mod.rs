@@ -55,7 +55,7 @@ impl Store {
     fn connect(location: &Location, reads: bool) -> Result<Self, StoreError> {
         Ok(Self(match location {
             Location::File(path) => Box::new(Sqlite::open(path, reads)?),
-            Location::Server(server) => Box::new(Postgres::connect(server)?),
+            Location::Server(server) => Box::new(Postgres::connect(server, reads)?),
         }))
     }
 

@@ -29,6 +29,9 @@ const SILENCE: Duration = Duration::from_secs(15);
 const UNANSWERED: u32 = 4;
 /// Prepared statements that are kept.
 const STATEMENTS: usize = 64;
+/// What a connection that only reads asks for. The statements of reports have a branch for each period, and to compile them takes longer than
+/// to interpret them. With the memory of the default a report of many groups is sorted on disk; two reports at most are made at once.
+const FOR_REPORTS: &str = "SET jit = off; SET work_mem = '32MB'";
 /// The lock that writers take, so that they write one after the other.
 const LOCK: i64 = 0x5105_ce00;
 
@@ -41,8 +44,8 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// Connects.
-    pub fn connect(server: &Server) -> Result<Self, StoreError> {
+    /// Connects, to read alone or also to write.
+    pub fn connect(server: &Server, reads: bool) -> Result<Self, StoreError> {
         let mut config = server.config.clone();
         config.connect_timeout(CONNECT).application_name("sluice").keepalives(true);
         config.keepalives_idle(SILENCE).keepalives_interval(SILENCE).keepalives_retries(UNANSWERED);
@@ -59,7 +62,11 @@ impl Postgres {
             tokio::spawn(async move { drop(connection.await) });
             Ok::<_, StoreError>(client)
         })?;
-        Ok(Self { runtime, client, statements: Vec::new(), limit: Some(DEADLINE) })
+        let mut connected = Self { runtime, client, statements: Vec::new(), limit: Some(DEADLINE) };
+        if reads {
+            connected.script(FOR_REPORTS)?;
+        }
+        Ok(connected)
     }
 
     fn prepared(&mut self, sql: &str) -> Result<Statement, StoreError> {
