@@ -31,7 +31,7 @@ walks: packages cluster ## walk through docs/walks on a real control plane, and 
 	cargo build --quiet --bin sluice --example walks
 	target/debug/examples/walks $(ARGS)
 
-test: need packages fmt lint unit cluster e2e faults release-test ## all tests: style, unit, property, end-to-end tests, a short soak, a release
+test: need packages fmt lint unit cluster e2e faults release-test ## all tests: style, unit, property, end-to-end tests, 100 random faults, a release
 
 check: need fmt lint unit ## the fast tests
 

@@ -28,7 +28,7 @@ use self::proof::Proof;
 /// Options of the webhook's certificate and address.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// URL of the webhook for an API server outside the cluster network, e.g. <https://127.0.0.1:9443>.
+    /// URL of the webhook for an API server outside the cluster network, e.g. `https://127.0.0.1:9443`.
     /// Without it, the webhook configurations keep their Service reference
     #[arg(long, value_name = "URL", value_parser = https_url)]
     pub webhook_url: Option<Uri>,
