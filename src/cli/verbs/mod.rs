@@ -315,7 +315,7 @@ pub fn wait(
 /// # Errors
 /// When it is no duration such as `10m`.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("{text:?} is no duration such as 90s or 10m");
+    let wrong = || format!("{text:?} is not a duration such as 90s, 10m or 24h");
     let span: jiff::SignedDuration = text.parse().map_err(|_| wrong())?;
     Duration::try_from(span).map_err(|_| wrong())
 }
