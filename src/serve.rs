@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use anyhow::Context;
 use axum::Router;
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -95,12 +94,15 @@ pub struct Options {
     pub history: history::Options,
 }
 
-/// Serves until SIGTERM or SIGINT. `kinds` are the custom kinds to manage besides Jobs and Pods.
+/// Serves until SIGTERM or SIGINT. `config` is the connection to the API server, and `kinds` are the custom kinds to manage besides Jobs
+/// and Pods.
 ///
 /// # Errors
-/// If there is no usable kubeconfig, a listener fails, or a component stops unexpectedly.
-pub async fn run(options: Options, kinds: Kinds) -> anyhow::Result<()> {
-    let client = client(&options).await?;
+/// If the connection cannot be set up, a listener fails, or a component stops unexpectedly.
+pub async fn run(options: Options, mut config: Config, kinds: Kinds) -> anyhow::Result<()> {
+    // Each caller handles refusals itself; retries in the client would hide them.
+    config.default_retry = false;
+    let client = Client::try_from(config).context("cannot set up the connection to the cluster")?;
     let accelerators = options.accelerators.accelerators();
     let metrics = Metrics::new().context("cannot set up metrics")?.counting(accelerators.clone());
     let metrics = Arc::new(metrics);
@@ -297,22 +299,6 @@ fn ended_early(early: Option<Result<anyhow::Result<()>, tokio::task::JoinError>>
         Some(Err(panic)) => Err(panic).context("a component of Sluice panicked"),
         Some(Ok(Ok(()))) | None => anyhow::bail!("a component of Sluice stopped unexpectedly"),
     }
-}
-
-async fn client(options: &Options) -> anyhow::Result<Client> {
-    let mut config = match &options.kubeconfig {
-        Some(path) => {
-            let file = Kubeconfig::read_from(path).with_context(|| path.display().to_string())?;
-            let read = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
-            read.with_context(|| path.display().to_string())?
-        }
-        None => Config::infer()
-            .await
-            .context("found no kubeconfig, and no service account of a Pod; use --kubeconfig")?,
-    };
-    // Each caller handles refusals itself; retries in the client would hide them.
-    config.default_retry = false;
-    Client::try_from(config).context("cannot set up the connection to the cluster")
 }
 
 fn identity(options: &Options) -> String {

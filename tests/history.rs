@@ -1,5 +1,7 @@
 //! The history in a real PostgreSQL server, and its size.
 
+use std::io::Read as _;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
@@ -225,5 +227,28 @@ async fn reports_over_many_runs_are_fast() -> Result<()> {
     .await
     .context("a panic")??;
     std::fs::remove_dir_all(folder)?;
+    Ok(())
+}
+
+#[test]
+fn an_export_ends_quietly_where_its_reader_has_seen_enough() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("h.db");
+    let past = Past { seed: 7, runs: 5_000, from: 0, millis: 86_400_000 };
+    write(&Location::File(path.clone()), &facts(past).collect::<Vec<_>>(), 5_000)?;
+    for format in ["csv", "parquet"] {
+        let mut export = Command::new(env!("CARGO_BIN_EXE_sluice"))
+            .args(["export", "runs", "--format", format, "--history"])
+            .arg(&path)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let mut output = export.stdout.take().context("no output")?;
+        output.read_exact(&mut [0; 4])?;
+        drop(output);
+        let ended = export.wait_with_output()?;
+        let said = String::from_utf8(ended.stderr)?;
+        ensure!(ended.status.success() && said.is_empty(), "{format}: {} {said}", ended.status);
+    }
     Ok(())
 }

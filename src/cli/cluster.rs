@@ -1,7 +1,7 @@
 //! The cluster that commands talk to, as the user of the kubeconfig.
 
 use std::error::Error;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -147,20 +147,7 @@ impl Cluster {
     /// # Errors
     /// When there is no usable kubeconfig.
     pub async fn connect(options: &Options) -> anyhow::Result<Self> {
-        let chosen = KubeConfigOptions { context: options.context.clone(), ..KubeConfigOptions::default() };
-        let config = match &options.kubeconfig {
-            Some(path) => {
-                let wrong =
-                    |error: &KubeconfigError| Invalid(format!("{}: {}", path.display(), unusable(error)));
-                let file = Kubeconfig::read_from(path).map_err(|error| wrong(&error))?;
-                Config::from_custom_kubeconfig(file, &chosen).await.map_err(|error| wrong(&error))?
-            }
-            None if options.context.is_some() => {
-                Config::from_kubeconfig(&chosen).await.map_err(|error| Invalid(error.to_string()))?
-            }
-            None => Config::infer().await.map_err(|error| Invalid(no_cluster(&error)))?,
-        };
-        Self::of(config, options)
+        Self::of(config(options.kubeconfig.as_deref(), options.context.as_deref()).await?, options)
     }
 
     fn of(config: Config, options: &Options) -> anyhow::Result<Self> {
@@ -240,10 +227,40 @@ impl Cluster {
             Unanswered::OfUser { message, .. } | Unanswered::OfSluice { message, .. } => {
                 anyhow::anyhow!(message)
             }
-            Unanswered::Unreachable(error) => {
-                anyhow::anyhow!("cannot reach the cluster at {}: {}", self.server, cause(&error))
-            }
+            Unanswered::Unreachable(error) => self.unreachable(&error),
         })
+    }
+
+    /// A refusal of the API server as one line, about the object or kind of the label.
+    pub fn refused(&self, label: &str, error: kube::Error) -> anyhow::Error {
+        match error {
+            kube::Error::Api(status) => anyhow::anyhow!("{label}: {}", status.message),
+            other => self.unreachable(&other),
+        }
+    }
+
+    fn unreachable(&self, error: &kube::Error) -> anyhow::Error {
+        anyhow::anyhow!("cannot reach the cluster at {}: {}", self.server, cause(error))
+    }
+}
+
+/// The connection that a kubeconfig describes: the named one, that of the environment, or the account of the Pod.
+///
+/// # Errors
+/// When there is none, or it cannot be used.
+pub async fn config(kubeconfig: Option<&Path>, context: Option<&str>) -> Result<Config, Invalid> {
+    let chosen =
+        KubeConfigOptions { context: context.map(ToOwned::to_owned), ..KubeConfigOptions::default() };
+    match kubeconfig {
+        Some(path) => {
+            let wrong = |error: &KubeconfigError| Invalid(format!("{}: {}", path.display(), unusable(error)));
+            let file = Kubeconfig::read_from(path).map_err(|error| wrong(&error))?;
+            Config::from_custom_kubeconfig(file, &chosen).await.map_err(|error| wrong(&error))
+        }
+        None if context.is_some() => {
+            Config::from_kubeconfig(&chosen).await.map_err(|error| Invalid(error.to_string()))
+        }
+        None => Config::infer().await.map_err(|error| Invalid(no_cluster(&error))),
     }
 }
 

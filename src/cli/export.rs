@@ -1,8 +1,10 @@
 //! `sluice export`: a table of the history as CSV or Parquet.
 
 use std::fs::File;
-use std::io::{BufWriter, IsTerminal as _, Write};
+use std::io::{self, BufWriter, ErrorKind, IsTerminal as _, Write};
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context as _;
 
@@ -56,17 +58,45 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         return Err(Invalid("--format parquet: name a --file; a terminal cannot show it".to_owned()).into());
     }
     let mut store = Store::read(&location).with_context(|| format!("--history {location}"))?;
+    let closed = Arc::new(AtomicBool::new(false));
     let mut output: Box<dyn Write + Send> = match &options.file {
         Some(path) => {
             let file = File::create(path).map_err(|error| Invalid(format!("{}: {error}", path.display())))?;
             Box::new(BufWriter::new(file))
         }
-        None => Box::new(std::io::stdout()),
+        None => Box::new(BufWriter::new(Pipe { closed: Arc::clone(&closed) })),
     };
-    match options.format {
-        Format::Csv => csv(&mut store, table, &mut output)?,
-        Format::Parquet => parquet(&mut store, table, &mut output)?,
+    let written = match options.format {
+        Format::Csv => csv(&mut store, table, &mut output),
+        Format::Parquet => parquet(&mut store, table, &mut output),
+    };
+    let written = written.map_err(anyhow::Error::from).and_then(|()| Ok(output.flush()?));
+    // A reader that has seen enough closes the pipe.
+    if closed.load(Ordering::Relaxed) { Ok(()) } else { written }
+}
+
+/// Standard output, which may be a closed pipe: writers of formats wrap its errors, so it notes that itself.
+struct Pipe {
+    closed: Arc<AtomicBool>,
+}
+
+impl Pipe {
+    fn noted<T>(&self, outcome: io::Result<T>) -> io::Result<T> {
+        if outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::BrokenPipe) {
+            self.closed.store(true, Ordering::Relaxed);
+        }
+        outcome
     }
-    output.flush()?;
-    Ok(())
+}
+
+impl Write for Pipe {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let outcome = io::stdout().write(bytes);
+        self.noted(outcome)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let outcome = io::stdout().flush();
+        self.noted(outcome)
+    }
 }

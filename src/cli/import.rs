@@ -5,12 +5,11 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::ValueEnum;
-use kube::Client;
 use kube::api::{Api, ListParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::{Value, json};
 
-use super::cluster;
+use super::cluster::{self, Cluster};
 use super::table::rows;
 use super::{Invalid, print};
 use crate::import::{self, ImportError, Note, Plan, Source, Verdict, kueue, resource_quota};
@@ -66,7 +65,7 @@ const LIVE: &str = "live";
 pub fn run(options: &Options) -> anyhow::Result<bool> {
     let sources = match options.files.as_slice() {
         [one] if one.as_os_str() == LIVE => {
-            cluster::with(&options.cluster, async |cluster| live(&cluster.client(), options.from).await)?
+            cluster::with(&options.cluster, async |cluster| live(&cluster, options.from).await)?
         }
         files => read(files)?,
     };
@@ -127,18 +126,20 @@ fn read(files: &[PathBuf]) -> anyhow::Result<Vec<Source>> {
 }
 
 /// The objects of the cluster, as the user of the kubeconfig may see them.
-async fn live(client: &Client, from: From) -> anyhow::Result<Vec<Source>> {
+async fn live(cluster: &Cluster, from: From) -> anyhow::Result<Vec<Source>> {
     let core = |version: &str, kind: &str, plural: &str| {
         let (group, version) = version.split_once('/').unwrap_or(("", version));
         ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
     };
     let mut found = Vec::new();
     if from == From::ResourceQuota {
-        list(client, &core("v1", "ResourceQuota", "resourcequotas"), &mut found).await?;
+        list(cluster, &core("v1", "ResourceQuota", "resourcequotas"), &mut found).await?;
         return Ok(found);
     }
     let mut served = Vec::new();
-    for group in client.list_api_groups().await.context("cannot reach the cluster")?.groups {
+    for group in
+        cluster.client().list_api_groups().await.map_err(|error| cluster.refused("API groups", error))?.groups
+    {
         if group.name == kueue::GROUP {
             served = group.versions.into_iter().map(|version| version.version).collect();
         }
@@ -147,31 +148,32 @@ async fn live(client: &Client, from: From) -> anyhow::Result<Vec<Source>> {
     let version =
         version.context("the cluster serves none of the versions v1beta1 and v1beta2 of kueue.x-k8s.io")?;
     let group = format!("{}/{version}", kueue::GROUP);
-    let kinds: Vec<String> = client
+    let kinds: Vec<String> = cluster
+        .client()
         .list_api_group_resources(&group)
         .await
-        .context("cannot reach the cluster")?
+        .map_err(|error| cluster.refused(&group, error))?
         .resources
         .into_iter()
         .map(|resource| resource.name)
         .collect();
     for (kind, plural) in kueue::KINDS {
         if kinds.iter().any(|name| name == plural) {
-            list(client, &core(&group, kind, plural), &mut found).await?;
+            list(cluster, &core(&group, kind, plural), &mut found).await?;
         }
     }
-    list(client, &core("v1", "Namespace", "namespaces"), &mut found).await?;
-    list(client, &core("batch/v1", "Job", "jobs"), &mut found).await?;
+    list(cluster, &core("v1", "Namespace", "namespaces"), &mut found).await?;
+    list(cluster, &core("batch/v1", "Job", "jobs"), &mut found).await?;
     Ok(found)
 }
 
 /// Adds every object of a kind, a page at a time.
-async fn list(client: &Client, resource: &ApiResource, found: &mut Vec<Source>) -> anyhow::Result<()> {
+async fn list(cluster: &Cluster, resource: &ApiResource, found: &mut Vec<Source>) -> anyhow::Result<()> {
     const PAGE: u32 = 500;
-    let api: Api<DynamicObject> = Api::all_with(client.clone(), resource);
+    let api: Api<DynamicObject> = Api::all_with(cluster.client(), resource);
     let mut pages = ListParams::default().limit(PAGE);
     loop {
-        let page = api.list(&pages).await.with_context(|| format!("cannot list {}", resource.plural))?;
+        let page = api.list(&pages).await.map_err(|error| cluster.refused(&resource.plural, error))?;
         for mut object in page.items {
             object.types = Some(kube::core::TypeMeta {
                 api_version: resource.api_version.clone(),

@@ -7,6 +7,7 @@ use clap::Command;
 use clap_complete::env::Shells;
 use serde_json::{Value, json};
 
+use super::Invalid;
 use super::print::{self, Output};
 use crate::version::{COMMIT, VERSION};
 use crate::view::answers::{Kind, Version, schemas};
@@ -57,6 +58,9 @@ pub fn completion(shell: &str) -> anyhow::Result<()> {
 pub fn pages(command: Command, folder: Option<&Path>) -> anyhow::Result<()> {
     match folder {
         Some(folder) => {
+            if folder.exists() && !folder.is_dir() {
+                return Err(Invalid(format!("{}: not a directory", folder.display())).into());
+            }
             std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
             clap_mangen::generate_to(command, folder).with_context(|| folder.display().to_string())
         }

@@ -325,7 +325,10 @@ impl Cli {
                 logs.start()?;
                 let kinds = table_of_kinds(options.kinds.as_deref())?;
                 let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-                runtime.block_on(serve::run(*options, kinds))
+                runtime.block_on(async {
+                    let config = cluster::config(options.kubeconfig.as_deref(), None).await?;
+                    serve::run(*options, config, kinds).await
+                })
             }
             Command::Simulate(options) => simulate::run(&options),
             Command::Crds => print::text(&crate::crds::crds_yaml()?),
@@ -388,7 +391,12 @@ impl Cli {
 /// Prints the policies of the kinds that the cluster serves.
 fn installed_kinds(kinds: &Kinds, options: &cluster::Options) -> anyhow::Result<()> {
     let served: Vec<String> = cluster::with(options, async |cluster| {
-        let groups = cluster.client().list_api_groups().await.context("cannot reach the cluster")?.groups;
+        let groups = cluster
+            .client()
+            .list_api_groups()
+            .await
+            .map_err(|error| cluster.refused("API groups", error))?
+            .groups;
         let versions = groups.into_iter().flat_map(|group| group.versions);
         let mut served = Vec::new();
         for version in versions.map(|version| version.group_version) {
@@ -396,7 +404,7 @@ fn installed_kinds(kinds: &Kinds, options: &cluster::Options) -> anyhow::Result<
                 continue;
             }
             let list = cluster.client().list_api_group_resources(&version).await;
-            let resources = list.with_context(|| format!("cannot list the kinds of {version}"))?.resources;
+            let resources = list.map_err(|error| cluster.refused(&version, error))?.resources;
             served.extend(resources.into_iter().map(|resource| format!("{version}/{}", resource.kind)));
         }
         Ok(served)

@@ -1,8 +1,7 @@
-//! The resources of workloads, and what the API server says of them.
+//! The resources of workloads.
 
 use kube::core::{ApiResource, GroupVersionKind};
 
-use super::cluster::cause;
 use crate::kinds::Kinds;
 
 /// The resource of a kind of workload.
@@ -23,12 +22,4 @@ pub fn of(kind: &str) -> anyhow::Result<ApiResource> {
             return resource.ok_or_else(|| anyhow::anyhow!("this command does not know {kind}; use kubectl"));
         }
     })
-}
-
-/// A refusal of the API server as one line.
-pub fn refused(label: &str, error: kube::Error) -> anyhow::Error {
-    match error {
-        kube::Error::Api(status) => anyhow::anyhow!("{label}: {}", status.message),
-        other => anyhow::anyhow!("cannot reach the cluster: {}", cause(&other)),
-    }
 }

@@ -96,6 +96,9 @@ async fn forward(options: &Options) -> anyhow::Result<()> {
     };
     let mut config =
         Config::new(server.parse().map_err(|error| Invalid(format!("--server {server}: {error}")))?);
+    if !matches!(config.cluster_url.scheme_str(), Some("http" | "https")) {
+        return Err(Invalid(format!("--server {server}: not a URL such as https://10.0.0.1:6443")).into());
+    }
     if let Some(file) = &options.certificate_authority {
         let wrong = |error: &dyn std::fmt::Display| {
             Invalid(format!("--certificate-authority {}: {error}", file.display()))

@@ -105,7 +105,7 @@ impl Filter {
                 Api::namespaced_with(cluster.client(), &cluster.namespace, &resource)
             };
             let listed = api.list_metadata(&ListParams::default().labels(selector)).await;
-            let listed = listed.map_err(|error| resources::refused(&resource.plural, error))?;
+            let listed = listed.map_err(|error| cluster.refused(&resource.plural, error))?;
             let names = listed.items.into_iter().filter_map(|object| {
                 let group =
                     object.metadata.labels.as_ref().and_then(|labels| labels.get(names::GROUP).cloned());

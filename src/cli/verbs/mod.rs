@@ -300,10 +300,11 @@ pub fn wait(
                     writeln!(stderr(), "{label}: {}: {}", now.head.reason, now.head.message)?;
                     said = now.head.message;
                 }
-                if timeout.is_some_and(|timeout| began.elapsed() >= timeout) {
+                let left = timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
+                if left == Some(Duration::ZERO) {
                     anyhow::bail!("{label} {still} after {:.0?}", began.elapsed());
                 }
-                tokio::time::sleep(LOOK).await;
+                tokio::time::sleep(left.map_or(LOOK, |left| left.min(LOOK))).await;
             }
         }
         Ok(())

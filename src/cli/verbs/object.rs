@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::call::{Options, tell};
 use crate::api::names;
 use crate::cli::cluster::Cluster;
-use crate::cli::resources::{self, refused};
+use crate::cli::resources;
 use crate::view::WorkloadRow;
 
 /// A Job, a Pod, the pods of a group, or an object of a custom kind.
@@ -54,20 +54,21 @@ impl Object {
     }
 
     /// The names of its objects: one, or those of the pods of the group.
-    async fn names(&self, api: &Api<DynamicObject>) -> anyhow::Result<Vec<String>> {
+    async fn names(&self, cluster: &Cluster, api: &Api<DynamicObject>) -> anyhow::Result<Vec<String>> {
         if !self.group {
             return Ok(vec![self.name.clone()]);
         }
         let members = ListParams::default().labels(&format!("{}={}", names::GROUP, self.name));
-        let listed = api.list_metadata(&members).await.map_err(|error| refused(&self.label(), error))?;
+        let listed =
+            api.list_metadata(&members).await.map_err(|error| cluster.refused(&self.label(), error))?;
         Ok(listed.items.into_iter().filter_map(|member| member.metadata.name).collect())
     }
 
     async fn patch(&self, cluster: &Cluster, patch: &Value) -> anyhow::Result<()> {
         let api = self.api(cluster);
-        for name in self.names(&api).await? {
+        for name in self.names(cluster, &api).await? {
             let patched = api.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await;
-            patched.map_err(|error| refused(&self.label(), error))?;
+            patched.map_err(|error| cluster.refused(&self.label(), error))?;
         }
         Ok(())
     }
@@ -90,8 +91,9 @@ impl Object {
     /// Whether it has an annotation; of a group, any of its pods.
     pub async fn has_annotation(&self, cluster: &Cluster, key: &str) -> anyhow::Result<bool> {
         let api = self.api(cluster);
-        for name in self.names(&api).await? {
-            let object = api.get_metadata(&name).await.map_err(|error| refused(&self.label(), error))?;
+        for name in self.names(cluster, &api).await? {
+            let object =
+                api.get_metadata(&name).await.map_err(|error| cluster.refused(&self.label(), error))?;
             if object.metadata.annotations.is_some_and(|notes| notes.contains_key(key)) {
                 return Ok(true);
             }
@@ -114,7 +116,7 @@ impl Object {
     /// The highest order of the objects of this kind and user in the namespace; 0 if there is none.
     pub async fn highest_order(&self, cluster: &Cluster, user: Option<&str>) -> anyhow::Result<i32> {
         let listed = self.api(cluster).list_metadata(&ListParams::default()).await;
-        let listed = listed.map_err(|error| refused(&self.label(), error))?;
+        let listed = listed.map_err(|error| cluster.refused(&self.label(), error))?;
         let annotated = listed.items.into_iter().filter_map(|one| one.metadata.annotations);
         let own = annotated.filter(|notes| notes.get(names::USER).map(String::as_str) == user);
         Ok(own.filter_map(|notes| notes.get(names::ORDER)?.parse().ok()).max().unwrap_or(0).max(0))
@@ -126,10 +128,10 @@ impl Object {
         let which = if self.group { &select } else { &self.name };
         tell(options, &["-n", &self.namespace, "delete", &self.word(), which]);
         let api = self.api(cluster);
-        for name in self.names(&api).await? {
+        for name in self.names(cluster, &api).await? {
             match api.delete(&name, &DeleteParams::background()).await {
                 Err(kube::Error::Api(status)) if status.code == 404 => {}
-                deleted => drop(deleted.map_err(|error| refused(&self.label(), error))?),
+                deleted => drop(deleted.map_err(|error| cluster.refused(&self.label(), error))?),
             }
         }
         Ok(())

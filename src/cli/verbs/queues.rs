@@ -7,7 +7,6 @@ use serde_json::json;
 use super::call::{Options, tell};
 use super::report::Report;
 use crate::api::team::{Paused as State, Team, TeamQueue};
-use crate::cli::resources::refused;
 use crate::cli::{cluster, complete};
 
 /// A queue.
@@ -75,7 +74,7 @@ fn write(
     cluster::with(&options.cluster, async |cluster| {
         let label = format!("team {team}");
         let teams: Api<Team> = Api::all(cluster.client());
-        let object = teams.get(team).await.map_err(|error| refused(&label, error))?;
+        let object = teams.get(team).await.map_err(|error| cluster.refused(&label, error))?;
         let (chosen, same) = split(&object.spec.queues, queue.as_deref(), value);
         if chosen.is_empty() && same.is_empty() {
             let names: Vec<&str> = object.spec.queues.iter().map(|one| one.name.as_str()).collect();
@@ -100,7 +99,7 @@ fn write(
             tell(options, &["patch", "team", team, "--type=json", "-p", &text]);
             let patch: json_patch::Patch = serde_json::from_value(json!(changes))?;
             let patched = teams.patch(team, &PatchParams::default(), &Patch::<()>::Json(patch)).await;
-            patched.map_err(|error| refused(&label, error))?;
+            patched.map_err(|error| cluster.refused(&label, error))?;
         }
         Report::of(options, action, async |report| {
             chosen.iter().try_for_each(|(_, name)| report.queue(team, name, (true, meaning)))?;

@@ -64,7 +64,9 @@ impl fmt::Display for Location {
                     Host::Unix(path) => path.display().to_string(),
                 });
                 let host = host.unwrap_or_else(|| "localhost".to_owned());
-                write!(f, "postgres://{host}/{}", server.config.get_dbname().unwrap_or_default())
+                let port =
+                    server.config.get_ports().first().map(|port| format!(":{port}")).unwrap_or_default();
+                write!(f, "postgres://{host}{port}/{}", server.config.get_dbname().unwrap_or_default())
             }
         }
     }

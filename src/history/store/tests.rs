@@ -98,7 +98,7 @@ fn a_full_file_that_has_sums_is_shortened_with_them() {
 fn a_location_shows_no_password() {
     let location =
         Location::parse("postgres://sluice:s3cret@db.example:5432/history?sslmode=require").expect("a URL");
-    assert_eq!(location.to_string(), "postgres://db.example/history");
+    assert_eq!(location.to_string(), "postgres://db.example:5432/history");
     assert!(!format!("{location:?}").contains("s3cret"));
     for wrong in ["postgres://u:s3cret@h:port/x", "mysql://u:s3cret@h/x"] {
         let message = Location::parse(wrong).expect_err("refused");
