@@ -191,8 +191,7 @@ pub fn answer(question: Question, engine: &Engine, mirror: &Mirror, preview: Opt
             let workload = mirror.completed_workload(*managed);
             let queue = mirror.queue_of(&workload);
             let changes = engine.changes();
-            let pools = mirror.pools().filter(|(_, seen)| !seen.shares.is_empty());
-            let shares = pools.map(|(name, seen)| (name.clone(), seen.shares.clone())).collect();
+            let shares = shares(mirror);
             let candidate = |engine| Candidate { engine, changes, workload, queue, shares };
             drop(to.send(if known == Some(changes) {
                 Some(candidate(None))
@@ -201,11 +200,11 @@ pub fn answer(question: Question, engine: &Engine, mirror: &Mirror, preview: Opt
             }));
         }
         Question::Changes(to) => drop(to.send(engine.changes())),
-        Question::Figures(to) => drop(to.send(mirror.complete().then(|| figures(engine, at)))),
+        Question::Figures(to) => drop(to.send(mirror.complete().then(|| figures(engine, mirror, at)))),
         Question::Report(to) => {
             let report = (leads && mirror.complete()).then(|| Report {
                 at: at.0,
-                figures: figures(engine, at),
+                figures: figures(engine, mirror, at),
                 teams: mirror
                     .teams()
                     .map(|(name, generation, fault)| (name.to_string(), (generation, fault)))
@@ -253,8 +252,15 @@ fn counted(accelerators: &Accelerators, engine: &Engine, mirror: &Mirror) -> Poo
     PoolAccelerators::of(engine, accelerators, mirror.pools().map(|(name, seen)| (name, &seen.shares)))
 }
 
-fn figures(engine: &Engine, now: Time) -> Figures {
+/// The pools with `shares`.
+fn shares(mirror: &Mirror) -> BTreeMap<Name, ResourceList> {
+    let pools = mirror.pools().filter(|(_, seen)| !seen.shares.is_empty());
+    pools.map(|(name, seen)| (name.clone(), seen.shares.clone())).collect()
+}
+
+fn figures(engine: &Engine, mirror: &Mirror, now: Time) -> Figures {
     Figures {
+        shares: shares(mirror),
         teams: engine.teams(),
         queues: engine.queues(),
         nodes: engine.nodes(),

@@ -15,7 +15,7 @@ use crate::engine::types::{
 };
 use crate::engine::types::{Name, Time};
 use crate::version::{COMMIT, VERSION};
-use crate::view::Accelerators;
+use crate::view::{Accelerators, PoolAccelerators};
 
 /// The metrics and their registry.
 #[derive(Clone, Debug)]
@@ -187,11 +187,14 @@ impl Metrics {
                 &["pool", "schedulable"],
             )?,
             gpus_free: GaugeVec::new(
-                Opts::new("sluice_gpus_free", "Free GPUs, by the number of free GPUs on their node."),
+                Opts::new("sluice_gpus_free", "Free GPUs, by the number of whole free GPUs on their node."),
                 &["pool", "fragment"],
             )?,
             gpus: GaugeVec::new(
-                Opts::new("sluice_gpus", "GPUs in a pool: allocatable, used or free."),
+                Opts::new(
+                    "sluice_gpus",
+                    "GPUs in a pool: allocatable, used or free; a unit of its shares counts as a part of one.",
+                ),
                 &["pool", "kind"],
             )?,
             decision: Histogram::with_opts(
@@ -304,7 +307,8 @@ impl Metrics {
         self.read_teams(&figures.teams);
         self.read_budgets(&figures.budgets);
         self.read_guarantees(figures, now);
-        self.read_nodes(&figures.nodes, &self.accelerators.with_quotas_of(&figures.teams));
+        let usual = self.accelerators.with_quotas_of(&figures.teams);
+        self.read_nodes(&figures.nodes, &PoolAccelerators::new(usual, &figures.shares));
     }
 
     fn read_teams(&self, teams: &[TeamView]) {
@@ -395,7 +399,7 @@ impl Metrics {
         }
     }
 
-    fn read_nodes(&self, nodes: &[NodeView], accelerators: &Accelerators) {
+    fn read_nodes(&self, nodes: &[NodeView], accelerators: &PoolAccelerators) {
         self.nodes.reset();
         self.gpus.reset();
         self.gpus_free.reset();
@@ -414,6 +418,7 @@ impl Metrics {
         for node in nodes {
             let pool = &*node.pool;
             self.nodes.with_label_values(&[pool, if node.schedulable { "true" } else { "false" }]).inc();
+            let accelerators = accelerators.in_pool(pool);
             let (all, free) = (accelerators.count(&node.allocatable), accelerators.count(&node.free));
             self.gpus.with_label_values(&[pool, "allocatable"]).add(all);
             self.gpus.with_label_values(&[pool, "free"]).add(free);
@@ -494,6 +499,8 @@ pub struct Figures {
     pub unadmitted: Vec<UnadmittedView>,
     /// Every budget.
     pub budgets: Vec<BudgetView>,
+    /// By pool with `shares`, the part of a GPU that a unit of each resource is.
+    pub shares: BTreeMap<Name, ResourceList>,
 }
 
 impl Figures {

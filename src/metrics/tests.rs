@@ -143,3 +143,20 @@ fn accelerators_of_any_vendor_are_counted() {
     let by_setting = scraped(metrics().counting(configured));
     assert!(by_setting.contains(r#"sluice_gpus{kind="allocatable",pool="a100"} 0"#), "{by_setting}");
 }
+
+#[test]
+fn units_of_shares_count_as_the_parts_of_gpus_that_they_are() {
+    let slice = "nvidia.com/mig-1g.10gb";
+    let slices = |count| ResourceList::from([(slice.into(), Amount::units(count))]);
+    let node = NodeView { allocatable: slices(7), free: slices(2), ..node("n1", 0) };
+    let shares = [("a100".into(), ResourceList::from([(slice.into(), Amount::milli(140))]))].into();
+    let figures = Figures { nodes: vec![node], shares, ..Figures::default() };
+    let text = Metrics::new().expect("distinct names").scrape(Some(&figures), Time(0)).expect("renders");
+    for line in [
+        r#"sluice_gpus{kind="allocatable",pool="a100"} 0.98"#,
+        r#"sluice_gpus{kind="free",pool="a100"} 0.28"#,
+        r#"sluice_gpus_free{fragment="0",pool="a100"} 0.28"#,
+    ] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+}
