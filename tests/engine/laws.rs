@@ -31,11 +31,11 @@ use sluice_engine::types::{Action, Reason, State};
 use sluice_engine::types::{Team, Time, WorkloadId};
 
 use super::judge::{
-    costs, could_start, every_victim_is_needed, never_over_admitted, no_division_is_fairer, nominations_kept,
-    owners_keep_theirs, preemption_sets, preemptions_due, preemptors_have_started, the_chosen_set_is_minimal,
-    victims_are_evicted_once,
+    costs, could_start, every_victim_is_needed, never_over_admitted, no_division_is_fairer, preemption_sets,
+    preemptions_due, preemptors_have_started, the_chosen_set_is_minimal, victims_are_evicted_once,
 };
 use super::ops::{Op, Setup, TEAMS, apply, build, ids, ops, setup, submissions, submit};
+use super::plan_judge::{nominations_kept, owners_keep_theirs};
 use super::usage::{nominated, settled_usage};
 use super::world::{Job, Phase, World, team};
 

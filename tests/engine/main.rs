@@ -33,6 +33,7 @@ mod ops;
 mod other_pools;
 mod overcommitted;
 mod placement;
+mod plan_judge;
 mod pod_loss;
 mod pods;
 mod purity;
