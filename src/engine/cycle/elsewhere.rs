@@ -10,7 +10,7 @@ use crate::cycle::{nominate, other_pools};
 use crate::placement::waiting::WaitingWorkload;
 use crate::queue::order::First;
 use crate::scheduler::Scheduler;
-use crate::scheduler::nominations::Nomination;
+use crate::scheduler::nomination::Nomination;
 use crate::types::{Name, Plan, Time, WorkloadId};
 
 /// The workloads with nominated capacity that may start in another pool.
@@ -122,10 +122,10 @@ fn without_nomination<T>(
 ) -> Option<T> {
     let (place, nomination) = scheduler.nominations.take_of(id)?;
     let changes = scheduler.state.quotas.set_changes_aside();
-    nomination.nominate(&mut scheduler.state, -1);
+    nomination.charge(&mut scheduler.state, -1);
     let result = work(scheduler);
     if other_pools::waits(&scheduler.state, &nomination) {
-        nomination.nominate(&mut scheduler.state, 1);
+        nomination.charge(&mut scheduler.state, 1);
         scheduler.nominations.put(place, nomination);
         scheduler.state.quotas.drop_changes(changes);
     } else {

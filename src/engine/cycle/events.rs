@@ -306,11 +306,11 @@ fn change_teams(scheduler: &mut Scheduler, event: Event, now: Time) {
 /// Records a change of teams that may move paths and queues: nominated capacity is taken off the quota tree before and added
 /// again afterwards, and every workload is requeued.
 fn move_workloads(scheduler: &mut Scheduler, event: Event, now: Time) {
-    scheduler.nominations.nominate(&mut scheduler.state, -1);
+    scheduler.nominations.charge(&mut scheduler.state, -1);
     let paused: Vec<WorkloadId> = paused(scheduler);
     let effect = scheduler.state.apply(event);
     scheduler.nominations.find_accounts(&scheduler.state);
-    scheduler.nominations.nominate(&mut scheduler.state, 1);
+    scheduler.nominations.charge(&mut scheduler.state, 1);
     note(scheduler, effect);
     if effect == Effect::RequeueAll {
         let quotas = &scheduler.state.quotas;
@@ -356,7 +356,7 @@ fn drop_stale_nomination(scheduler: &mut Scheduler, id: &WorkloadId) {
         let change = scheduler.cursor.latest_change.clone().filter(|_| edited);
         let broken = change.map(|change| BrokenPlan { why: Broken::After(change), victims: Vec::new() });
         scheduler.nominations.broken.extend(broken.map(|broken| (id.clone(), broken)));
-        nomination.nominate(&mut scheduler.state, -1);
+        nomination.charge(&mut scheduler.state, -1);
         scheduler.cursor.generation += 1;
     }
 }

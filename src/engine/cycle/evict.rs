@@ -7,7 +7,7 @@ use crate::placement::Placement;
 use crate::placement::waiting::WaitingWorkload;
 use crate::preemption::Take;
 use crate::scheduler::Scheduler;
-use crate::scheduler::nominations::{Nomination, Victim};
+use crate::scheduler::nomination::{Nomination, Victim};
 use crate::state::cluster::ClusterState;
 use crate::state::quotas::Hypothetical;
 use crate::state::workload::{Phase, WorkloadInfo};
@@ -158,6 +158,6 @@ pub fn nominate_for_move(scheduler: &mut Scheduler, id: &WorkloadId, admission: 
         moves: true,
         ..Nomination::new(&scheduler.state, &mover, pool, to, Vec::new(), message)
     };
-    nomination.nominate(&mut scheduler.state, 1);
+    nomination.charge(&mut scheduler.state, 1);
     scheduler.nominations.push(nomination);
 }

@@ -4,7 +4,7 @@ use crate::cycle::refusal;
 use crate::explain;
 use crate::placement::waiting::{WaitingWorkload, find_pool, pool_names};
 use crate::scheduler::Scheduler;
-use crate::scheduler::nominations::Nomination;
+use crate::scheduler::nomination::Nomination;
 use crate::state::workload::WorkloadInfo;
 use crate::types::ids::PoolId;
 use crate::types::{Reason, Verdict, WorkloadId};

@@ -8,7 +8,7 @@ use crate::placement::waiting::WaitingWorkload;
 use crate::placement::{self, Capacity, Placement};
 use crate::preemption::Take;
 use crate::scheduler::Scheduler;
-use crate::scheduler::nominations::{Nomination, Victim};
+use crate::scheduler::nomination::{Nomination, Victim};
 use crate::state::cluster::ClusterState;
 use crate::state::freed::Freed;
 use crate::state::quotas::{Hypothetical, Protection};
@@ -24,12 +24,12 @@ pub fn run(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
     for place in scheduler.nominations.places(|nomination| nomination.moves) {
         let Some(nomination) = scheduler.nominations.take(place) else { continue };
         let changes = scheduler.state.quotas.set_changes_aside();
-        nomination.nominate(&mut scheduler.state, -1);
+        nomination.charge(&mut scheduler.state, -1);
         let (nomination, preemptor) = match next_placement(scheduler, &nomination) {
             Some(placement) => (to(&scheduler.state, nomination, placement), None),
             None => instead_of_preemptor(scheduler, nomination),
         };
-        nomination.nominate(&mut scheduler.state, 1);
+        nomination.charge(&mut scheduler.state, 1);
         scheduler.nominations.put(place, nomination);
         // What each is charged is the same as before.
         scheduler.state.quotas.drop_changes(changes);
@@ -95,7 +95,7 @@ fn instead_of_preemptor(
     else {
         return (nomination, None);
     };
-    preemptor.nominate(&mut scheduler.state, -1);
+    preemptor.charge(&mut scheduler.state, -1);
     let (state, freed) = (&scheduler.state, Freed::new());
     let found = waiting_for(state, &nomination).and_then(|waiting| {
         let ran = nomination.info(state).map(|info| &info.usage.nodes);
@@ -108,7 +108,7 @@ fn instead_of_preemptor(
         Some(placement) => to(state, nomination, placement),
         None => nomination,
     };
-    preemptor.nominate(&mut scheduler.state, 1);
+    preemptor.charge(&mut scheduler.state, 1);
     scheduler.nominations.put(place, preemptor);
     (nomination, instead_of)
 }

@@ -9,7 +9,8 @@ use crate::placement::waiting::{WaitingWorkload, find_pool, fits_now, pool_names
 use crate::placement::{self, Capacity, Placement, Request};
 use crate::preemption::Take;
 use crate::scheduler::Scheduler;
-use crate::scheduler::nominations::{Broken, BrokenPlan, Nomination, Victim};
+use crate::scheduler::nomination::{Nomination, Victim};
+use crate::scheduler::nominations::{Broken, BrokenPlan};
 use crate::scheduler::watch::Watch;
 use crate::state::cluster::ClusterState;
 use crate::state::freed::Freed;
@@ -46,7 +47,7 @@ pub fn nominate_for(
     let message = explain::waiting(&scheduler.state, &placement, &names);
     let nomination = Nomination::new(&scheduler.state, waiting, pool, placement, victims, message);
     let nomination = Nomination { within_guarantee, ..nomination };
-    nomination.nominate(&mut scheduler.state, 1);
+    nomination.charge(&mut scheduler.state, 1);
     scheduler.nominations.push(nomination);
     scheduler.queue.pending.remove(&waiting.id);
     reserve::release(scheduler, &waiting.id);
@@ -75,7 +76,7 @@ pub fn progress(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) -> BTreeS
         }
         let Some(nomination) = scheduler.nominations.take(place) else { continue };
         if has_ended {
-            nomination.nominate(&mut scheduler.state, -1);
+            nomination.charge(&mut scheduler.state, -1);
             continue;
         }
         progress_at(scheduler, (place, nomination), keeps_to_plan, now, plan);
@@ -128,7 +129,7 @@ fn progress_one(
 ) -> Option<Nomination> {
     let pool = nomination.pool;
     let waiting = waiting_for(&scheduler.state, &nomination);
-    nomination.nominate(&mut scheduler.state, -1);
+    nomination.charge(&mut scheduler.state, -1);
     let waiting = waiting?;
     let remaining: Vec<&Victim> =
         nomination.victims.iter().filter(|victim| victim.still_runs(&scheduler.state)).collect();
@@ -157,7 +158,7 @@ fn progress_one(
         if !nomination.placement.keys().eq(planned.keys()) {
             nomination.message = message_for(&scheduler.state, &nomination);
         }
-        nomination.nominate(&mut scheduler.state, 1);
+        nomination.charge(&mut scheduler.state, 1);
         Some(nomination)
     };
     if let Some(placement) = as_planned.clone().filter(|_| keeps_to_plan) {

@@ -2,7 +2,7 @@
 
 use crate::placement::waiting::{WaitingWorkload, find_pool, pool_names};
 use crate::placement::{self, Capacity};
-use crate::scheduler::nominations::Nomination;
+use crate::scheduler::nomination::Nomination;
 use crate::state::cluster::ClusterState;
 use crate::state::workload::Phase;
 use crate::types::Name;

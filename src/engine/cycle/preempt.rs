@@ -7,7 +7,7 @@ use crate::explain;
 use crate::placement::waiting::Attempt;
 use crate::preemption::{Take, Victims};
 use crate::scheduler::Scheduler;
-use crate::scheduler::nominations::Victim;
+use crate::scheduler::nomination::Victim;
 use crate::types::Plan;
 
 /// How an attempt to free capacity for a workload has ended.

@@ -8,7 +8,8 @@ use crate::placement::waiting::{Attempt, WaitingWorkload};
 use crate::placement::{Capacity, Placement};
 use crate::preemption::{Masked, Victims};
 use crate::scheduler::Scheduler;
-use crate::scheduler::nominations::{Broken, BrokenPlan, Nomination, Victim};
+use crate::scheduler::nomination::{Nomination, Victim};
+use crate::scheduler::nominations::{Broken, BrokenPlan};
 use crate::state::cluster::ClusterState;
 use crate::state::quotas::Hypothetical;
 
@@ -27,7 +28,7 @@ pub fn run(scheduler: &mut Scheduler, attempt: Attempt<'_>) -> bool {
     });
     let Some((id, placement)) = found else { return false };
     let Some(nomination) = scheduler.nominations.remove(&id) else { return false };
-    nomination.nominate(&mut scheduler.state, -1);
+    nomination.charge(&mut scheduler.state, -1);
     queue_again(scheduler, &nomination, waiting);
     reserve::note_taken(scheduler, waiting, pool, &placement);
     let victims = PlanVictims { new: Vec::new(), earlier: nomination.victims };
@@ -123,14 +124,14 @@ fn spare(
 /// Takes out the nomination at a place, with what it charges.
 pub fn set_aside(scheduler: &mut Scheduler, place: u64) -> Option<Aside> {
     let nomination = scheduler.nominations.take(place)?;
-    nomination.nominate(&mut scheduler.state, -1);
+    nomination.charge(&mut scheduler.state, -1);
     reorder(scheduler, &nomination);
     Some((place, nomination))
 }
 
 /// Puts back a nomination, with what it charges.
 pub fn put_back(scheduler: &mut Scheduler, place: u64, nomination: Nomination) {
-    nomination.nominate(&mut scheduler.state, 1);
+    nomination.charge(&mut scheduler.state, 1);
     reorder(scheduler, &nomination);
     scheduler.nominations.put(place, nomination);
 }

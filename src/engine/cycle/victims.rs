@@ -12,7 +12,8 @@ use crate::preemption::{
     self, Conditions, Cost, Masked, Nominated, Preemptor, SearchInput, SearchResult, Victims,
 };
 use crate::scheduler::Scheduler;
-use crate::scheduler::nominations::{BorrowingPreemptions, Nomination};
+use crate::scheduler::nomination::Nomination;
+use crate::scheduler::nominations::BorrowingPreemptions;
 use crate::state::freed::Freed;
 use crate::state::quotas::Hypothetical;
 use crate::types::Verdict;

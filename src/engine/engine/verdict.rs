@@ -3,7 +3,7 @@
 use crate::cycle::{kept, refusal, reserve};
 use crate::explain;
 use crate::scheduler::Scheduler;
-use crate::scheduler::nominations::Nomination;
+use crate::scheduler::nomination::Nomination;
 use crate::state::workload::{Phase, WorkloadInfo};
 use crate::types::ids::PoolId;
 use crate::types::{

@@ -5,6 +5,7 @@ pub mod deadlines;
 pub mod ended_pods;
 pub mod gangs;
 pub mod misplaced;
+pub mod nomination;
 pub mod nominations;
 pub mod reservations;
 pub mod retries;
