@@ -20,6 +20,7 @@ pub mod moves;
 pub mod next_owner;
 pub mod node_loss;
 pub mod nominate;
+pub mod nominated_plan;
 pub mod other_pools;
 pub mod pod_loss;
 pub mod pods_ready;

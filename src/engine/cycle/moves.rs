@@ -3,7 +3,8 @@
 //! A move costs a workload a restart, never its place: it was moved because it could not be evicted (laws 3 and 4). So it moves to
 //! other nodes, and where there are none beside its preemptor, it starts again where it ran and the preemptor plans again.
 
-use crate::cycle::nominate::{self, message_for, waiting_for};
+use crate::cycle::nominate::{self, message_for};
+use crate::cycle::nominated_plan::{as_planned, freed_by, waiting_for};
 use crate::placement::waiting::WaitingWorkload;
 use crate::placement::{self, Capacity, Placement};
 use crate::preemption::Take;
@@ -52,9 +53,9 @@ fn next_placement(scheduler: &Scheduler, nomination: &Nomination) -> Option<Plac
     let preemptor = preemptor_of(scheduler, &nomination.id).and_then(|place| scheduler.nominations.at(place));
     let victims = preemptor.into_iter().flat_map(|preemptor| &preemptor.victims);
     let remaining: Vec<&Victim> = victims.filter(|victim| victim.still_runs(state)).collect();
-    let freed = nominate::freed_by(state, &remaining);
+    let freed = freed_by(state, &remaining);
     let waiting = waiting_for(state, nomination)?;
-    nominate::as_planned(state, &waiting, nomination, Capacity::Settled(&freed))
+    as_planned(state, &waiting, nomination, Capacity::Settled(&freed))
         .or_else(|| settled(state, &waiting, nomination, &freed, |_| true))
 }
 

@@ -3,22 +3,20 @@
 use std::collections::BTreeSet;
 
 use crate::cycle::admit::admit;
-use crate::cycle::{other_pools, refusal, requeue, reserve};
+use crate::cycle::nominated_plan::{
+    as_planned, freed_by, is_permitted, leaves_to_older, starts_as_planned, waiting_for,
+};
+use crate::cycle::{other_pools, requeue, reserve};
 use crate::explain;
-use crate::placement::waiting::{WaitingWorkload, find_pool, fits_now, pool_names};
+use crate::placement::waiting::{WaitingWorkload, fits_now};
 use crate::placement::{self, Capacity, Placement, Request};
-use crate::preemption::Take;
 use crate::scheduler::Scheduler;
 use crate::scheduler::nomination::{Nomination, Victim};
 use crate::scheduler::nominations::{Broken, BrokenPlan};
 use crate::scheduler::watch::Watch;
 use crate::state::cluster::ClusterState;
-use crate::state::freed::Freed;
-use crate::state::quotas::Hypothetical;
-use crate::state::rules;
-use crate::state::workload::{Phase, WorkloadInfo};
-use crate::types::ids::{NodeId, PoolId};
-use crate::types::vector::Vector;
+use crate::state::workload::Phase;
+use crate::types::ids::PoolId;
 use crate::types::{Plan, Time, WorkloadId};
 
 /// The victims of a plan.
@@ -117,9 +115,6 @@ fn still_wait(scheduler: &Scheduler, last: Option<u64>, end: u64) -> bool {
 }
 
 /// Admits the workload of a nomination if it fits now; returns the nomination if it lasts.
-///
-/// It starts on the nodes of the plan. Other nodes are looked for once something has happened that the plan did not know, or
-/// where the nodes of the plan do not come free.
 fn progress_one(
     scheduler: &mut Scheduler,
     (place, nomination): (u64, Nomination),
@@ -127,108 +122,77 @@ fn progress_one(
     now: Time,
     plan: &mut Plan,
 ) -> Option<Nomination> {
-    let pool = nomination.pool;
     let waiting = waiting_for(&scheduler.state, &nomination);
     nomination.charge(&mut scheduler.state, -1);
     let waiting = waiting?;
-    let remaining: Vec<&Victim> =
-        nomination.victims.iter().filter(|victim| victim.still_runs(&scheduler.state)).collect();
-    let freed = freed_by(&scheduler.state, &remaining);
-    if !is_permitted(&scheduler.state, &waiting, &nomination, &remaining, &freed) {
-        end(scheduler, &nomination);
-        return None;
+    match next_step(scheduler, &waiting, (place, &nomination), keeps_to_plan) {
+        NextStep::Start(placement) => {
+            admit(scheduler, &waiting, nomination.pool, placement, now, plan);
+            None
+        }
+        NextStep::Wait(placement) => {
+            let nomination = on_nodes(&scheduler.state, nomination, placement);
+            nomination.charge(&mut scheduler.state, 1);
+            Some(nomination)
+        }
+        NextStep::End => {
+            end(scheduler, &nomination);
+            None
+        }
     }
-    let spares_older = |scheduler: &Scheduler, start: &Placement| {
+}
+
+/// How a nomination goes on.
+enum NextStep {
+    /// Its workload starts on these nodes now.
+    Start(Placement),
+    /// Its workload waits for the capacity of these nodes.
+    Wait(Placement),
+    /// Its capacity does not come free, or its workload may not start.
+    End,
+}
+
+/// How a nomination goes on of which nothing is charged now.
+///
+/// Its workload starts on the nodes of the plan. Other nodes are looked for once something has happened that the plan did not
+/// know, or where the nodes of the plan do not come free.
+fn next_step(
+    scheduler: &Scheduler,
+    waiting: &WaitingWorkload,
+    (place, nomination): (u64, &Nomination),
+    keeps_to_plan: bool,
+) -> NextStep {
+    let (state, pool) = (&scheduler.state, nomination.pool);
+    let remaining: Vec<&Victim> =
+        nomination.victims.iter().filter(|victim| victim.still_runs(state)).collect();
+    let freed = freed_by(state, &remaining);
+    if !is_permitted(state, waiting, nomination, &remaining, &freed) {
+        return NextStep::End;
+    }
+    let spares_older = |start: &Placement| {
         let older: Vec<&Nomination> = scheduler.nominations.between(None, place).collect();
-        leaves_to_older(&scheduler.state, &nomination, &older, start)
+        leaves_to_older(state, nomination, &older, start)
     };
-    let as_planned_now = starts_as_planned(&scheduler.state, &waiting, &nomination);
-    if let Some(start) = as_planned_now.filter(|start| spares_older(scheduler, start)) {
-        admit(scheduler, &waiting, pool, start, now, plan);
-        return None;
+    if let Some(start) = starts_as_planned(state, waiting, nomination).filter(spares_older) {
+        return NextStep::Start(start);
     }
     // It must be the capacity of the victims. While the pause after a failed write lasts, the victim stays chosen. After
     // that the search is made again, because the choice may be wrong by then.
     let pausing = remaining.iter().all(|victim| scheduler.pauses(victim.take.id()));
-    let as_planned = as_planned(&scheduler.state, &waiting, &nomination, Capacity::Settled(&freed));
+    let as_planned = as_planned(state, waiting, nomination, Capacity::Settled(&freed));
     let as_planned = as_planned.filter(|_| pausing);
-    let planned = &nomination.placement;
-    let keep = |scheduler: &mut Scheduler, placement: Placement| {
-        let mut nomination = Nomination { placement, ..nomination.clone() };
-        if !nomination.placement.keys().eq(planned.keys()) {
-            nomination.message = message_for(&scheduler.state, &nomination);
-        }
-        nomination.charge(&mut scheduler.state, 1);
-        Some(nomination)
-    };
-    if let Some(placement) = as_planned.clone().filter(|_| keeps_to_plan) {
-        return keep(scheduler, placement);
+    if keeps_to_plan && let Some(placement) = as_planned {
+        return NextStep::Wait(placement);
     }
-    let nodes = placement::eligible(&scheduler.state, &waiting.request(pool));
-    let anywhere_now = fits_now(&scheduler.state, &waiting, pool, &nodes, false);
-    if let Some(start) = anywhere_now.filter(|start| spares_older(scheduler, start)) {
-        admit(scheduler, &waiting, pool, start, now, plan);
-        return None;
+    let nodes = placement::eligible(state, &waiting.request(pool));
+    if let Some(start) = fits_now(state, waiting, pool, &nodes, false).filter(spares_older) {
+        return NextStep::Start(start);
     }
     let elsewhere = || {
-        let placement = Capacity::Settled(&freed).place(&scheduler.state, &waiting, pool, &nodes);
+        let placement = Capacity::Settled(&freed).place(state, waiting, pool, &nodes);
         placement.filter(|_| pausing)
     };
-    if let Some(placement) = as_planned.or_else(elsewhere) {
-        return keep(scheduler, placement);
-    }
-    end(scheduler, &nomination);
-    None
-}
-
-/// Whether a preemptor, of which nothing is charged now, still fits with its victims once a workload has started.
-pub fn goes_on_beside(
-    state: &ClusterState,
-    nomination: &Nomination,
-    other: &WaitingWorkload,
-    start: &Placement,
-) -> bool {
-    let Some(waiting) = waiting_for(state, nomination) else { return false };
-    let remaining: Vec<&Victim> =
-        nomination.victims.iter().filter(|victim| victim.still_runs(state)).collect();
-    let mut freed = freed_by(state, &remaining);
-    rules::occupy(&mut freed, &other.need, &other.profile, start);
-    let nodes = placement::eligible(state, &waiting.request(nomination.pool));
-    Capacity::Settled(&freed).place(state, &waiting, nomination.pool, &nodes).is_some()
-}
-
-/// The workload of a nomination as it waits in its pool, with the pods of the nomination.
-pub fn waiting_for(state: &ClusterState, nomination: &Nomination) -> Option<WaitingWorkload> {
-    let waiting = WaitingWorkload::of(state, &nomination.id)?.with_pods(nomination.pods);
-    Some(waiting.in_pool(state, nomination.pool).into_owned())
-}
-
-/// Whether a preemptor that starts while its victims still end leaves older nominations what is free on these nodes and what comes
-/// free there by others: otherwise an older preemptor would wait for the victims of a younger one (law 4).
-fn leaves_to_older(
-    state: &ClusterState,
-    nomination: &Nomination,
-    older: &[&Nomination],
-    start: &Placement,
-) -> bool {
-    let is_victim =
-        |info: &WorkloadInfo| nomination.victims.iter().any(|victim| *victim.take.id() == info.workload.id);
-    start.iter().all(|(node, pods)| {
-        let mut lacking = Vector::default();
-        for (held, there) in older.iter().filter_map(|held| Some((held, held.placement.get(node)?))) {
-            lacking.add(&held.need, i64::from(*there));
-        }
-        for (info, _) in state.occupants(*node).filter(|(info, _)| !is_victim(info)) {
-            let ending = info.usage.terminating.get(node).copied().unwrap_or(0);
-            lacking.add(&info.need, -i64::from(ending));
-        }
-        let free = state.nodes.get(*node).unheld().amounts();
-        let fits = |(resource, asked): (usize, i64)| {
-            let left = free.get(resource).saturating_sub(lacking.get(resource).max(0));
-            left >= asked.saturating_mul(i64::from(*pods))
-        };
-        !older.iter().any(|held| held.placement.contains_key(node)) || nomination.need.nonzero().all(fits)
-    })
+    as_planned.or_else(elsewhere).map_or(NextStep::End, NextStep::Wait)
 }
 
 /// Ends a nomination; its workload waits again.
@@ -241,31 +205,14 @@ fn end(scheduler: &mut Scheduler, nomination: &Nomination) {
     requeue::queue_up(scheduler, &nomination.id);
 }
 
-/// Whether limits, guarantees, lending and its queue permit a workload to start once its remaining victims are gone. They may
-/// have changed since it was planned, and so may the pools for which the workload asks.
-fn is_permitted(
-    state: &ClusterState,
-    waiting: &WaitingWorkload,
-    nomination: &Nomination,
-    remaining: &[&Victim],
-    freed: &Freed,
-) -> bool {
-    let Some(info) = nomination.info(state) else { return false };
-    let (quotas, pool, team, total) = (&state.quotas, nomination.pool, waiting.team, &waiting.total);
-    let mut without = Hypothetical::new();
-    for info in remaining.iter().filter_map(|victim| victim.at_its_index(state)) {
-        quotas.assume(&mut without, info.account(), &info.staying_total(), -1);
+/// A nomination on the nodes of a placement. Its sentence names the victims that hold capacity there, and stays where the nodes do.
+fn on_nodes(state: &ClusterState, nomination: Nomination, placement: Placement) -> Nomination {
+    let same_nodes = placement.keys().eq(nomination.placement.keys());
+    let mut nomination = Nomination { placement, ..nomination };
+    if !same_nodes {
+        nomination.message = message_for(state, &nomination);
     }
-    if quotas.over_limit(pool, team, total, &without, true).is_some() {
-        return false;
-    }
-    // What moves has its place in its queue, and borrows no more than before.
-    nomination.moves
-        || pool_names(info).iter().any(|name| find_pool(state, name) == Some(pool))
-            && refusal::barred(state, info).is_none()
-            && (waiting.preemptible || quotas.holds_fixed(pool, team, total))
-            && (quotas.own_guarantee_would_hold(pool, team, total, &without)
-                || rules::lending_allows(state, team, pool, total, freed, &without))
+    nomination
 }
 
 /// The sentence of a nomination that has got other nodes: it names the victims that hold capacity on these.
@@ -278,41 +225,6 @@ pub fn message_for(state: &ClusterState, nomination: &Nomination) -> String {
 /// Whether pods of a workload are on one of these nodes.
 fn runs_on(state: &ClusterState, id: &WorkloadId, placement: &Placement) -> bool {
     state.get(id).is_some_and(|info| info.usage.nodes.keys().any(|node| placement.contains_key(node)))
-}
-
-/// The nominated placement, if the workload can start there at once, or else another on the same nodes.
-fn starts_as_planned(
-    state: &ClusterState,
-    waiting: &WaitingWorkload,
-    nomination: &Nomination,
-) -> Option<Placement> {
-    let nodes: Vec<NodeId> = nomination.placement.keys().copied().collect();
-    fits_now(state, waiting, nomination.pool, &nodes, false)?;
-    as_planned(state, waiting, nomination, Capacity::Now)
-}
-
-/// The nominated placement, if it fits in this capacity, or else another on the same nodes. `None` if one of them does not
-/// take its pods any more, for instance because it was cordoned.
-pub fn as_planned(
-    state: &ClusterState,
-    waiting: &WaitingWorkload,
-    nomination: &Nomination,
-    capacity: Capacity<'_>,
-) -> Option<Placement> {
-    let planned = &nomination.placement;
-    let all_take_them = state.nodes.fitting(nomination.pool, &waiting.shape, &waiting.need, |fitting| {
-        planned.keys().all(|node| fitting.admits(*node))
-    });
-    if !all_take_them {
-        return None;
-    }
-    let nodes: Vec<NodeId> = planned.keys().copied().collect();
-    let other = capacity.place(state, waiting, nomination.pool, &nodes)?;
-    let fits = |(node, pods): (&NodeId, &u32)| {
-        placement::capacity_for(state, *node, &waiting.need, capacity) >= *pods
-    };
-    let same = !waiting.profile.is_constrained() && planned.iter().all(fits);
-    Some(if same { planned.clone() } else { other })
 }
 
 /// How a nomination stands.
@@ -360,19 +272,6 @@ fn wait_of(state: &ClusterState, nomination: &Nomination) -> Wait {
         Watch::new(state, workloads, nomination.placement.keys().copied(), Some(enough))
     });
     Wait::Certain { watch }
-}
-
-/// The capacity that victims which still run will free.
-pub fn freed_by(state: &ClusterState, victims: &[&Victim]) -> Freed {
-    let mut freed = Freed::new();
-    for victim in victims {
-        let Some(info) = state.get(victim.take.id()) else { continue };
-        match &victim.take {
-            Take::Whole(_) | Take::Move(..) => rules::free(&mut freed, info),
-            Take::Shrink(_, pods) | Take::Shift(_, pods, _) => rules::free_pods(&mut freed, info, pods),
-        }
-    }
-    freed
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use crate::cycle::admit::admit;
+use crate::cycle::nominated_plan::goes_on_beside;
 use crate::cycle::take_over::{Aside, may_take_over, own_guarantee_may_hold, put_back, set_aside};
 use crate::cycle::{nominate, reserve};
 use crate::placement::waiting::{Attempt, fits_now};
@@ -77,7 +78,7 @@ fn start_sparing(state: &ClusterState, attempt: Attempt<'_>, aside: &[Aside]) ->
     }
     let goes_on = |nomination: &Nomination, start: &Placement| {
         !nomination.placement.keys().any(|node| start.contains_key(node))
-            || nominate::goes_on_beside(state, nomination, waiting, start)
+            || goes_on_beside(state, nomination, waiting, start)
     };
     let spared =
         |start: &Placement| aside.iter().filter(|(_, nomination)| goes_on(nomination, start)).count();

@@ -1,7 +1,8 @@
 //! A workload within guarantee takes over capacity that is being cleared for a borrowing preemptor, where it would otherwise
 //! wait or evict more (law 8). Within a team the order decides (law 9).
 
-use crate::cycle::nominate::{PlanVictims, freed_by, nominate_for};
+use crate::cycle::nominate::{PlanVictims, nominate_for};
+use crate::cycle::nominated_plan::freed_by;
 use crate::cycle::victims::{self, OnItsWay};
 use crate::cycle::{requeue, reserve};
 use crate::placement::waiting::{Attempt, WaitingWorkload};
