@@ -16,6 +16,7 @@ use crate::scheduler::Scheduler;
 use crate::state::cluster::ClusterState;
 use crate::state::quotas::{Funding, Hypothetical};
 use crate::state::rules;
+use crate::state::workload::WorkloadInfo;
 use crate::types::WorkloadId;
 use crate::types::ids::PoolId;
 
@@ -40,45 +41,73 @@ pub fn blocked_on(scheduler: &mut Scheduler, id: &WorkloadId) -> Blocked {
     let (mut conditions, mut may_preempt, mut covered) = (Vec::new(), false, Covered::Beyond);
     for name in pool_names(info) {
         let Some(pool) = find_pool(state, &name) else { continue };
-        conditions.push(Condition::Quota(pool, team));
-        let in_pool = waiting.in_pool(state, pool);
-        let (held, at) = match in_pool.funding(state, pool) {
-            Funding::Funded => (false, None),
-            Funding::BorrowOnly(at) => (false, Some(at)),
-            Funding::Held(at) => (true, Some(at)),
-        };
-        let mut waiting = Cow::Borrowed(&waiting);
-        if let Some(at) = at {
-            // What needs more than the whole budget waits for another one, which is a change of its team.
-            let most = state.budget_need(info, pool, &in_pool.total).1;
-            let never = state.quotas.budgets.exceeds(at, most);
-            conditions.push(if never { Condition::Quota(pool, at) } else { Condition::Budget(at) });
-            waiting.to_mut().unfunded = !held;
-        }
-        if held {
-            continue;
-        }
-        let Some(missing) = missing_for_start(state, headroom, &waiting, pool) else {
+        let Some(here) = blocked_in(state, (&mut *headroom, &*reclaimable), info, &waiting, pool) else {
             return Blocked::Unknown;
         };
-        conditions.extend(missing);
-        if at.is_some() {
-            continue;
-        }
-        match missing_for_preemption(state, reclaimable, &waiting, pool) {
-            Some(missing) => conditions.extend(missing),
-            None => may_preempt = true,
-        }
-        let here = covered_in(state, &waiting, pool);
-        if here == Covered::ByTeam {
-            let above = &state.quotas.team(team).path[1..];
-            conditions.extend(above.iter().map(|at| Condition::Guarantee(pool, *at)));
-        }
-        covered = covered.max(here);
+        conditions.extend(here.conditions);
+        may_preempt |= here.may_preempt;
+        covered = covered.max(here.covered);
     }
     conditions.sort_unstable();
     conditions.dedup();
     if may_preempt { Blocked::MayPreempt { conditions, covered } } else { Blocked::Until(conditions) }
+}
+
+/// Why a workload cannot start in one pool.
+struct BlockedIn {
+    /// The conditions that block it there.
+    conditions: Vec<Condition>,
+    /// Whether preemption may let it start there all the same.
+    may_preempt: bool,
+    /// The guarantees that cover it there.
+    covered: Covered,
+}
+
+/// Why a workload cannot start in a pool; `None` when no condition is known that blocks a start there.
+fn blocked_in(
+    state: &ClusterState,
+    (headroom, reclaimable): (&mut Headroom, &Reclaimable),
+    info: &WorkloadInfo,
+    waiting: &WaitingWorkload,
+    pool: PoolId,
+) -> Option<BlockedIn> {
+    let team = waiting.team;
+    let mut here = BlockedIn {
+        conditions: vec![Condition::Quota(pool, team)],
+        may_preempt: false,
+        covered: Covered::Beyond,
+    };
+    let in_pool = waiting.in_pool(state, pool);
+    let (held, at) = match in_pool.funding(state, pool) {
+        Funding::Funded => (false, None),
+        Funding::BorrowOnly(at) => (false, Some(at)),
+        Funding::Held(at) => (true, Some(at)),
+    };
+    let mut waiting = Cow::Borrowed(waiting);
+    if let Some(at) = at {
+        // What needs more than the whole budget waits for another one, which is a change of its team.
+        let most = state.budget_need(info, pool, &in_pool.total).1;
+        let never = state.quotas.budgets.exceeds(at, most);
+        here.conditions.push(if never { Condition::Quota(pool, at) } else { Condition::Budget(at) });
+        waiting.to_mut().unfunded = !held;
+    }
+    if held {
+        return Some(here);
+    }
+    here.conditions.extend(missing_for_start(state, headroom, &waiting, pool)?);
+    if at.is_some() {
+        return Some(here);
+    }
+    match missing_for_preemption(state, reclaimable, &waiting, pool) {
+        Some(missing) => here.conditions.extend(missing),
+        None => here.may_preempt = true,
+    }
+    here.covered = covered_in(state, &waiting, pool);
+    if here.covered == Covered::ByTeam {
+        let above = &state.quotas.team(team).path[1..];
+        here.conditions.extend(above.iter().map(|at| Condition::Guarantee(pool, *at)));
+    }
+    Some(here)
 }
 
 /// The guarantees that cover the workload in a pool.

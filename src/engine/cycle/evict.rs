@@ -31,46 +31,61 @@ pub fn carry_out(
     let preemptor_id = Some(&preemptor.id);
     match &take {
         Take::Whole(id) => {
-            let reason = if info.team == preemptor.team {
-                EvictReason::Preempted
-            } else if within_guarantee {
-                EvictReason::Reclaimed
-            } else {
-                EvictReason::FairShare
-            };
+            let reason = reason_of_eviction(info, preemptor, within_guarantee);
             evict(scheduler, id, preemptor_id, reason, now, plan);
-        }
-        Take::Shrink(id, pods) => {
-            let to = without(state, info, &admission, pods);
-            let message = explain::shrunk(state, info, &preemptor.id, to.pods);
-            let cause = ResizeCause::Shrunk;
-            resize(
-                scheduler,
-                Resize { id, from: admission, to, cause, preemptor: preemptor_id, message },
-                plan,
-            );
-        }
-        Take::Shift(id, pods, placement) => {
-            let mut to = without(state, info, &admission, pods);
-            for (node, pods) in placement {
-                *to.nodes.entry(state.nodes.name(*node).clone()).or_default() += pods;
-                to.pods += pods;
-            }
-            to.borrowed = before.borrowed;
-            let message = explain::shifted(state, &preemptor.id, placement);
-            let cause = ResizeCause::Moved;
-            resize(
-                scheduler,
-                Resize { id, from: admission, to, cause, preemptor: preemptor_id, message },
-                plan,
-            );
         }
         Take::Move(id, to) => {
             evict(scheduler, id, preemptor_id, EvictReason::Moved, now, plan);
             nominate_for_move(scheduler, id, &admission, to.clone());
         }
+        Take::Shrink(id, pods) => {
+            let to = without(state, info, &admission, pods);
+            let message = explain::shrunk(state, info, &preemptor.id, to.pods);
+            let cause = ResizeCause::Shrunk;
+            let shrunk = Resize { id, from: admission, to, cause, preemptor: preemptor_id, message };
+            resize(scheduler, shrunk, plan);
+        }
+        Take::Shift(id, pods, placement) => {
+            let to = shifted(state, info, &admission, (pods, placement));
+            let message = explain::shifted(state, &preemptor.id, placement);
+            let cause = ResizeCause::Moved;
+            let shifted = Resize { id, from: admission, to, cause, preemptor: preemptor_id, message };
+            resize(scheduler, shifted, plan);
+        }
     }
     Some(Victim { take, index, before })
+}
+
+/// The rule by which a preemptor evicts a whole workload.
+fn reason_of_eviction(
+    victim: &WorkloadInfo,
+    preemptor: &WaitingWorkload,
+    within_guarantee: bool,
+) -> EvictReason {
+    if victim.team == preemptor.team {
+        EvictReason::Preempted
+    } else if within_guarantee {
+        EvictReason::Reclaimed
+    } else {
+        EvictReason::FairShare
+    }
+}
+
+/// An admission with these pods on the nodes of a placement instead. It keeps their number, so it
+/// borrows as before.
+fn shifted(
+    state: &ClusterState,
+    info: &WorkloadInfo,
+    admission: &Admission,
+    (pods, placement): (&BTreeMap<NodeId, u32>, &Placement),
+) -> Admission {
+    let mut to = without(state, info, admission, pods);
+    for (node, pods) in placement {
+        *to.nodes.entry(state.nodes.name(*node).clone()).or_default() += pods;
+        to.pods += pods;
+    }
+    to.borrowed = admission.borrowed;
+    to
 }
 
 /// An admission with fewer pods on these nodes.

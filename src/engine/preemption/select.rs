@@ -5,6 +5,7 @@ use crate::preemption::cost::Cost;
 use crate::preemption::feasibility::Outcome;
 use crate::preemption::preemptor::{Preemptor, SearchInput, Take, Victims};
 use crate::preemption::search::{Basis, Search};
+use crate::state::cluster::ClusterState;
 use crate::state::quotas::Hypothetical;
 use crate::types::{Time, WorkloadId};
 
@@ -32,6 +33,10 @@ pub struct SearchResult {
     pub bounded: bool,
 }
 
+/// The bases on which a set of victims is searched, in order, each with whether other workloads may be moved.
+const ATTEMPTS: [(Basis, bool); 3] =
+    [(Basis::WithinGuarantee, false), (Basis::WithinGuarantee, true), (Basis::Borrowing, false)];
+
 /// Finds the set of victims of least cost. The result has no victims if no set lets the preemptor start.
 #[must_use]
 pub fn search(
@@ -42,32 +47,9 @@ pub fn search(
 ) -> SearchResult {
     let Conditions { barred, permits } = conditions;
     let mut result = SearchResult::default();
-    let within_guarantee = input.cluster.quotas.within_guarantee(
-        preemptor.pool,
-        preemptor.team,
-        preemptor.total,
-        &Hypothetical::new(),
-    );
-    let mut best: Option<(Cost, Victims)> = None;
     let cache = Cache::default();
-    let attempts =
-        [(Basis::WithinGuarantee, false), (Basis::WithinGuarantee, true), (Basis::Borrowing, false)];
-    for (basis, moves) in attempts {
-        let applies = match (basis, moves) {
-            (Basis::WithinGuarantee, false) => true,
-            // Workloads move only if evictions alone do not help or leave a team below its guarantee.
-            (Basis::WithinGuarantee, true) => {
-                within_guarantee && best.as_ref().is_none_or(|(cost, _)| cost.falls_below_guarantee())
-            }
-            // A preemptor that is within guarantee only without some victims may need fewer victims as a borrower.
-            (Basis::Borrowing, _) => {
-                let quotas = &input.cluster.quotas;
-                let may_borrow = preemptor.preemptible
-                    || quotas.holds_fixed(preemptor.pool, preemptor.team, preemptor.total);
-                may_borrow && preemptor.preempted_before.is_some() && (best.is_none() || !within_guarantee)
-            }
-        };
-        if !applies {
+    for (basis, moves) in ATTEMPTS {
+        if !applies(basis, moves, input.cluster, &preemptor, result.found.as_ref()) {
             continue;
         }
         let mut search = Search::new(input, preemptor, basis, &cache, now);
@@ -87,16 +69,40 @@ pub fn search(
         result.tried += search.effort();
         // Of equals, teams below one parent settle their fair shares before one of them reclaims.
         let is_better = |cost: &Cost| {
-            best.as_ref().is_none_or(|(least, victims)| cost < least || victims.by_exchange && cost == least)
+            let least = result.found.as_ref();
+            least.is_none_or(|(least, victims)| cost < least || victims.by_exchange && cost == least)
         };
         if let Some((cost, victims)) = found
             && is_better(&cost)
         {
-            best = Some((cost, victims));
+            result.found = Some((cost, victims));
         }
     }
-    result.found = best;
     result
+}
+
+/// Whether a preemptor searches victims on a basis, with moves or without, after the sets that it has `found` on others.
+fn applies(
+    basis: Basis,
+    moves: bool,
+    cluster: &ClusterState,
+    preemptor: &Preemptor<'_>,
+    found: Option<&(Cost, Victims)>,
+) -> bool {
+    let (quotas, Preemptor { pool, team, total, .. }) = (&cluster.quotas, preemptor);
+    let within_guarantee = || quotas.within_guarantee(*pool, *team, total, &Hypothetical::new());
+    match (basis, moves) {
+        (Basis::WithinGuarantee, false) => true,
+        // Workloads move only if evictions alone do not help or leave a team below its guarantee.
+        (Basis::WithinGuarantee, true) => {
+            found.is_none_or(|(cost, _)| cost.falls_below_guarantee()) && within_guarantee()
+        }
+        // A preemptor that is within guarantee only without some victims may need fewer victims as a borrower.
+        (Basis::Borrowing, _) => {
+            let may_borrow = preemptor.preemptible || quotas.holds_fixed(*pool, *team, total);
+            may_borrow && preemptor.preempted_before.is_some() && (found.is_none() || !within_guarantee())
+        }
+    }
 }
 
 impl Search<'_> {
