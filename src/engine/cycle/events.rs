@@ -20,52 +20,52 @@ pub fn apply(scheduler: &mut Scheduler, event: Event, now: Time) {
         scheduler.cursor.environment += 1;
         scheduler.cursor.latest_change = Some(change(&event));
     }
-    let subject = match &event {
-        Event::WriteFailed { workload, message } => {
-            return write_failed(scheduler, &workload.clone(), message.clone(), now);
-        }
-        Event::AdmissionRefused(id) => return admission_refused(scheduler, id.clone()),
-        Event::ObjectChanged(id) => return object_changed(scheduler, id),
-        Event::PodsMisplaced(pods) => return misplaced::note(scheduler, pods.clone()),
-        Event::PodsReady(pods) => return pods_ready::note(scheduler, pods),
-        Event::PodNotEnded(pod) => return scheduler.retries.ended.failed(pod, now),
-        Event::TeamApplied(_) | Event::TeamRemoved(_) => return change_teams(scheduler, event, now),
-        Event::PastUsage(past) => return note_past_usage(scheduler, past, now),
-        Event::BudgetUsed(used) => {
-            scheduler.state.note_budget_used(used.clone());
-            // More or less may be left than was counted so far.
-            scheduler.cursor.generation += 1;
-            return;
-        }
-        Event::RunLengths(lengths) => return note_run_lengths(scheduler, lengths),
-        Event::WorkloadApplied(workload) => {
-            pods_ready::clear_changed(scheduler, workload);
-            Some(workload.id.clone())
-        }
-        Event::WorkloadRemoved(id) => Some(id.clone()),
-        Event::PodApplied(_)
+    match event {
+        Event::WriteFailed { workload, message } => write_failed(scheduler, &workload, message, now),
+        Event::AdmissionRefused(id) => admission_refused(scheduler, id),
+        Event::ObjectChanged(id) => object_changed(scheduler, &id),
+        Event::PodsMisplaced(pods) => misplaced::note(scheduler, pods),
+        Event::PodsReady(pods) => pods_ready::note(scheduler, &pods),
+        Event::PodNotEnded(pod) => scheduler.retries.ended.failed(&pod, now),
+        Event::PastUsage(past) => note_past_usage(scheduler, &past, now),
+        Event::BudgetUsed(used) => note_budget_used(scheduler, used),
+        Event::RunLengths(lengths) => note_run_lengths(scheduler, &lengths),
+        Event::TeamApplied(_) | Event::TeamRemoved(_) => change_teams(scheduler, event, now),
+        Event::WorkloadApplied(_)
+        | Event::WorkloadRemoved(_)
+        | Event::PodApplied(_)
         | Event::PodRemoved(_)
         | Event::PoolApplied(_)
         | Event::PoolRemoved(_)
         | Event::NodeApplied(_)
-        | Event::NodeRemoved(_) => None,
+        | Event::NodeRemoved(_) => change_cluster(scheduler, event, now),
+    }
+}
+
+/// Records a change of a workload, pod, pool or node, and ends what waited for that change.
+fn change_cluster(scheduler: &mut Scheduler, event: Event, now: Time) {
+    let subject = match &event {
+        Event::WorkloadApplied(workload) => Some(workload.id.clone()),
+        Event::WorkloadRemoved(id) => Some(id.clone()),
+        _ => None,
     };
-    if is_external(scheduler, &event) {
+    let external = is_external(scheduler, &event);
+    if external {
         scheduler.cursor.external_changes += 1;
         // A change that takes reserved capacity may move the reservation, and so free capacity elsewhere.
         let moves_reservations = subject.is_none() && !scheduler.reservations.is_empty();
         scheduler.cursor.generation += u64::from(moves_reservations);
     }
-    if let Event::NodeApplied(node) = &event {
-        misplaced::clear(scheduler, &node.name.clone());
-    }
-    if let Event::WorkloadApplied(workload) = &event
-        && is_external(scheduler, &event)
-    {
-        scheduler.retries.refused.remove(&workload.id);
-    }
-    if let Event::PodRemoved(pod) = &event {
-        scheduler.retries.ended.gone(pod);
+    match &event {
+        Event::WorkloadApplied(workload) => {
+            pods_ready::clear_changed(scheduler, workload);
+            if external {
+                scheduler.retries.refused.remove(&workload.id);
+            }
+        }
+        Event::NodeApplied(node) => misplaced::clear(scheduler, &node.name),
+        Event::PodRemoved(pod) => scheduler.retries.ended.gone(pod),
+        _ => {}
     }
     let before = subject.as_ref().and_then(|id| scheduler.state.get(id)).map(|info| info.phase.clone());
     let submitted = before.is_none() && matches!(event, Event::WorkloadApplied(_));
@@ -157,6 +157,12 @@ fn note_past_usage(scheduler: &mut Scheduler, past: &PastUsage, now: Time) {
     scheduler.state.note_past_usage(past, now, half_life, adopt);
     scheduler.queue.order.mark_all_stale();
     // Another order may let a blocked workload start.
+    scheduler.cursor.generation += 1;
+}
+
+/// Takes note of what was used of a budget: more or less may be left than was counted so far.
+fn note_budget_used(scheduler: &mut Scheduler, used: BudgetUsed) {
+    scheduler.state.note_budget_used(used);
     scheduler.cursor.generation += 1;
 }
 
