@@ -37,7 +37,7 @@ pub fn clear_changed(scheduler: &mut Scheduler, workload: &Workload) {
     let waits = |workload: &Workload| matches!(workload.state, Observed::Queued | Observed::OnHold);
     let before = scheduler.state.get(&workload.id).map(|info| &*info.workload);
     let changed = before.is_some_and(|before| waits(before) && waits(workload) && before != workload);
-    if changed && scheduler.retries.gangs.start_anew(&workload.id) {
+    if changed && scheduler.retries.gangs.forget_failed_runs(&workload.id) {
         scheduler.cursor.generation += 1;
     }
 }

@@ -64,7 +64,7 @@ impl Arrivals {
         let recent = self.known.iter().filter(|((at, _), _)| *at <= now && now.since(*at) < span);
         let mut likely: Vec<(u128, &(Time, WorkloadId), &Arrival, Length)> = recent
             .filter_map(|(key, arrival)| {
-                let length = run_times.length_of(&arrival.manner)?;
+                let length = run_times.length_of_submission(&arrival.manner)?;
                 let devices = u128::from(arrival.manner.devices().unsigned_abs());
                 Some((devices * length.likely.as_millis(), key, arrival, length))
             })

@@ -23,7 +23,7 @@ use crate::prediction::class::{Class, Classes, Known, pattern};
 use crate::prediction::sample::{Sample, quantile};
 use crate::prediction::summary::OfTeam;
 use crate::state::cluster::ClusterState;
-use crate::state::rules;
+use crate::state::rules::time_limit;
 use crate::state::workload::{Phase, WorkloadInfo};
 use crate::types::{Likeness, Name, RunLengths, Time};
 
@@ -34,7 +34,7 @@ const RELIABLE: usize = 32;
 /// The most classes of a team that decisions know, and that its status holds.
 const MOST_OF_TEAM: usize = 48;
 /// The most classes of all teams from which people are shown.
-const MOST_TOLD: usize = 4096;
+const MOST_SHOWN: usize = 4096;
 
 /// The expected length of a run, counted from its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,7 +108,7 @@ impl Manner {
     /// The manner of a workload.
     #[must_use]
     pub fn of(state: &ClusterState, info: &WorkloadInfo) -> Self {
-        Self { limit: limit(state, info), classes: told_classes(state, info) }
+        Self { limit: time_limit(state, info), classes: shown_classes(state, info) }
     }
 
     /// What its runs have in common with similar ones.
@@ -132,7 +132,7 @@ pub struct RunTimes {
     /// By team, what was last written.
     written: BTreeMap<Name, Classes>,
     /// What people are shown.
-    told: Classes,
+    shown: Classes,
 }
 
 impl RunTimes {
@@ -154,9 +154,9 @@ impl RunTimes {
             _ => None,
         };
         let Some(ran) = info.workload.ran.or(seen) else { return };
-        let fraction = limit(state, info).map(|limit| fraction_of(ran, limit));
-        for (class, _) in told_classes(state, info) {
-            self.told.add(class, millis(ran), fraction, MOST_TOLD);
+        let fraction = time_limit(state, info).map(|limit| fraction_of(ran, limit));
+        for (class, _) in shown_classes(state, info) {
+            self.shown.add(class, millis(ran), fraction, MOST_SHOWN);
         }
         let team = &info.workload.team;
         if !(rebuilding && self.written.contains_key(team)) {
@@ -174,7 +174,7 @@ impl RunTimes {
     pub fn length(&self, state: &ClusterState, info: &WorkloadInfo, elapsed: Duration) -> Option<Length> {
         let classes = classes(state, info);
         length(
-            limit(state, info),
+            time_limit(state, info),
             elapsed,
             classes.iter().map(|class| (self.decisive(class), Likeness::Size)),
         )
@@ -189,29 +189,29 @@ impl RunTimes {
         elapsed: Duration,
     ) -> Option<Length> {
         let [class, ..] = classes(state, info);
-        length(limit(state, info), elapsed, std::iter::once((self.decisive(&class), Likeness::Size)))
+        length(time_limit(state, info), elapsed, std::iter::once((self.decisive(&class), Likeness::Size)))
     }
 
     /// The length that people are shown; no decision rests on it.
     #[must_use]
-    pub fn told_length(&self, manner: &Manner, elapsed: Duration) -> Option<Length> {
-        let told = manner.classes.iter().map(|(class, like)| (self.told.get(class), *like));
+    pub fn shown_length(&self, manner: &Manner, elapsed: Duration) -> Option<Length> {
+        let shown = manner.classes.iter().map(|(class, like)| (self.shown.get(class), *like));
         // After a restart the status may know more runs than there are objects.
         let more = manner.class().map(|class| (self.decisive(class), Likeness::Size));
-        length(manner.limit, elapsed, told.chain(more))
+        length(manner.limit, elapsed, shown.chain(more))
+    }
+
+    /// The length of a workload of that manner which a forecast expects to be submitted, by the runs that people are shown alone.
+    #[must_use]
+    pub fn length_of_submission(&self, manner: &Manner) -> Option<Length> {
+        let shown = manner.classes.iter().map(|(class, like)| (self.shown.get(class), *like));
+        length(manner.limit, Duration::ZERO, shown)
     }
 
     /// The runs of a class that decisions know.
     fn decisive(&self, class: &Class) -> Option<&Known> {
         let written = self.written.get(&class.team);
         written.or_else(|| self.seen.get(&class.team).map(OfTeam::classes))?.get(class)
-    }
-
-    /// The same for a workload of that manner which has not started.
-    #[must_use]
-    pub fn length_of(&self, manner: &Manner) -> Option<Length> {
-        let told = manner.classes.iter().map(|(class, like)| (self.told.get(class), *like));
-        length(manner.limit, Duration::ZERO, told)
     }
 
     /// What is to be written in the status of each team, the class without runs for longest at the front. That of a team
@@ -304,7 +304,7 @@ fn classes(state: &ClusterState, info: &WorkloadInfo) -> [Class; 3] {
 
 /// The classes from which people are shown, the closest first: runs of the same user, name and size, of the same user and
 /// size, and of the same size.
-fn told_classes(state: &ClusterState, info: &WorkloadInfo) -> Vec<(Class, Likeness)> {
+fn shown_classes(state: &ClusterState, info: &WorkloadInfo) -> Vec<(Class, Likeness)> {
     let [size, ..] = classes(state, info);
     let mut classes = Vec::with_capacity(3);
     if let Some(user) = info.workload.user.clone() {
@@ -315,12 +315,6 @@ fn told_classes(state: &ClusterState, info: &WorkloadInfo) -> Vec<(Class, Likene
     }
     classes.push((size, Likeness::Size));
     classes
-}
-
-/// The time limit of a workload: its own or else its queue's default, but at most its queue's maximum run time.
-#[must_use]
-pub fn limit(state: &ClusterState, info: &WorkloadInfo) -> Option<Duration> {
-    rules::time_limit(state, info)
 }
 
 fn millis(duration: Duration) -> u64 {

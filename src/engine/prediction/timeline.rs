@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::capacity::fit;
 use crate::placement::waiting::{Attempt, WaitingWorkload};
 use crate::placement::{self, Capacity, Placement};
-use crate::prediction::run_times::{self, RunTimes};
+use crate::prediction::run_times::RunTimes;
 use crate::state::cluster::ClusterState;
 use crate::state::freed::Freed;
 use crate::state::rules;
@@ -66,7 +66,7 @@ impl Timeline {
             self.forget(id);
             return;
         };
-        let (pool, started, limit) = (info.usage.pool, admission.at, run_times::limit(state, info));
+        let (pool, started, limit) = (info.usage.pool, admission.at, rules::time_limit(state, info));
         let same = |known: &Record| (known.pool, known.started, known.limit) == (pool, started, limit);
         if self.known.get(id).is_some_and(same) {
             return;

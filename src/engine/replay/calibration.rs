@@ -1,6 +1,6 @@
 //! How forecasts came true, and so how the next one is to be corrected.
 //!
-//! The quotient of the wait that came and the wait that was foretold is kept by the length of the foretold wait, of the
+//! The quotient of the wait that came and the wait that was foretold is kept by the length of the predicted wait, of the
 //! latest starts. A wait that already lasts longer than foretold counts as long as it lasts. The range of a forecast
 //! is stretched to the first and ninth decile of the quotients. The likely start is moved only as far as needed for
 //! one in four to be later, and one in four to be earlier: quotients of a few hundred starts say no more than that.
@@ -41,7 +41,7 @@ struct Promise {
 pub struct Calibration {
     /// The first forecast of each band, of workloads that wait.
     open: BTreeMap<WorkloadId, Vec<Promise>>,
-    /// Thousandths of the foretold waits.
+    /// Thousandths of the predicted waits.
     quotients: BTreeMap<Group, VecDeque<u64>>,
 }
 
@@ -73,13 +73,13 @@ impl Calibration {
         self.open.retain(|id, promises| !promises.is_empty() && engine.workload(id).is_some());
     }
 
-    /// Remembers what was foretold at `now`, before its correction.
+    /// Remembers what was predicted at `now`, before its correction.
     pub fn remember(&mut self, id: &WorkloadId, eta: Eta, now: Time) {
         let Some(likely) = eta.likely else { return };
         if self.open.len() >= MOST_OPEN && !self.open.contains_key(id) {
             return;
         }
-        let wait = foretold(likely, now);
+        let wait = wait_until(likely, now);
         let promise = Promise { band: band(wait), asked: now, wait };
         let promises = self.open.entry(id.clone()).or_default();
         if promises.iter().all(|known| known.band != promise.band) {
@@ -93,7 +93,7 @@ impl Calibration {
         let mut all: BTreeMap<Group, Vec<u64>> =
             self.quotients.iter().map(|(group, kept)| (*group, kept.iter().copied().collect())).collect();
         for promise in
-            self.open.values().flatten().filter(|promise| foretold(now, promise.asked) > promise.wait)
+            self.open.values().flatten().filter(|promise| wait_until(now, promise.asked) > promise.wait)
         {
             for group in groups(promise.band) {
                 all.entry(group).or_default().push(quotient(promise, now));
@@ -108,12 +108,12 @@ impl Calibration {
 impl Corrections {
     /// A forecast made at `now`, as people are shown it.
     #[must_use]
-    pub fn told(&self, eta: Eta, now: Time) -> Eta {
+    pub fn corrected(&self, eta: Eta, now: Time) -> Eta {
         let (Some(early), Some(likely), Some(late)) = (eta.early, eta.likely, eta.late) else { return eta };
         if likely <= now {
             return eta;
         }
-        let wait = foretold(likely, now);
+        let wait = wait_until(likely, now);
         let found = groups(band(wait)).into_iter().find_map(|group| self.0.get(&group).copied().flatten());
         let Some([low, quarter, three_quarters, high]) = found else { return eta };
         let after = |thousandths: u64| {
@@ -138,7 +138,8 @@ fn groups(band: usize) -> [Group; 2] {
     [Some(band), None]
 }
 
-fn foretold(likely: Time, now: Time) -> u64 {
+/// The wait of a forecast made at `now`, in milliseconds.
+fn wait_until(likely: Time, now: Time) -> u64 {
     u64::try_from(likely.since(now).as_millis()).unwrap_or(u64::MAX).max(SHORTEST)
 }
 
@@ -147,7 +148,7 @@ fn band(wait: u64) -> usize {
     (0..BANDS - 1).find(|band| wait <= longest(band)).unwrap_or(BANDS - 1)
 }
 
-/// Thousandths of the foretold wait that had passed at that time.
+/// Thousandths of the predicted wait that had passed at that time.
 fn quotient(promise: &Promise, at: Time) -> u64 {
     let passed = u64::try_from(at.since(promise.asked).as_millis()).unwrap_or(u64::MAX);
     passed.saturating_mul(1000) / promise.wait
@@ -181,7 +182,7 @@ mod tests {
         let told = |quotients: std::ops::Range<u64>| {
             let step = usize::try_from(quotients.end - quotients.start).expect("small") / 100;
             let corrections = of(quotients.step_by(step));
-            let eta = corrections.told(exactly(seconds(3_600)), seconds(0));
+            let eta = corrections.corrected(exactly(seconds(3_600)), seconds(0));
             [eta.early, eta.likely, eta.late].map(|time| time.map_or(0, |time| time.0 / 3_600))
         };
         assert_eq!(told(500..1500), [590, 1000, 1390]);
@@ -192,8 +193,8 @@ mod tests {
     #[test]
     fn a_few_starts_correct_nothing() {
         let eta = exactly(seconds(3_600));
-        assert_eq!(of(std::iter::repeat_n(3000, FEWEST - 1)).told(eta, seconds(0)), eta);
-        assert_ne!(of(std::iter::repeat_n(3000, FEWEST)).told(eta, seconds(0)), eta);
+        assert_eq!(of(std::iter::repeat_n(3000, FEWEST - 1)).corrected(eta, seconds(0)), eta);
+        assert_ne!(of(std::iter::repeat_n(3000, FEWEST)).corrected(eta, seconds(0)), eta);
     }
 
     #[test]
@@ -205,7 +206,7 @@ mod tests {
         }
         let told = |now| {
             let eta = exactly(Time(now + 3_600_000));
-            calibration.corrections(Time(now)).told(eta, Time(now)).likely
+            calibration.corrections(Time(now)).corrected(eta, Time(now)).likely
         };
         assert_eq!(told(3_600_000), Some(seconds(2 * 3_600)));
         assert_eq!(told(7_200_000), Some(seconds(4 * 3_600)));

@@ -109,7 +109,7 @@ pub fn expected_end(engine: &Engine, id: &WorkloadId, now: Time) -> Option<RunEn
     let info = scheduler.state.get(id)?;
     let started = timeline::running_admission(info)?.at;
     let run_times = &scheduler.prediction.run_times;
-    let length = run_times.told_length(&Manner::of(&scheduler.state, info), now.since(started))?;
+    let length = run_times.shown_length(&Manner::of(&scheduler.state, info), now.since(started))?;
     let [likely, latest] = [length.likely, length.late].map(|length| started.after(length));
     let Length { limited, like, .. } = length;
     Some(RunEnd { likely, latest, limited, like, sentence: grounds::of_run(&info.workload, length, true) })
@@ -152,7 +152,7 @@ pub fn forecast_shown(
     let corrections = calibration.corrections(now);
     for (id, eta) in &mut forecast.etas {
         calibration.remember(id, *eta, now);
-        *eta = corrections.told(*eta, now);
+        *eta = corrections.corrected(*eta, now);
     }
     forecast
 }
@@ -162,7 +162,7 @@ fn length_sentence(engine: &Engine, id: &WorkloadId) -> String {
     let Scheduler { state, prediction, .. } = &engine.scheduler;
     let info = state.get(id);
     let length =
-        info.and_then(|info| prediction.run_times.told_length(&Manner::of(state, info), Duration::ZERO));
+        info.and_then(|info| prediction.run_times.shown_length(&Manner::of(state, info), Duration::ZERO));
     let sentence = info.zip(length).map(|(info, length)| grounds::of_run(&info.workload, length, false));
     sentence.unwrap_or_default()
 }
@@ -220,7 +220,7 @@ pub fn what_if_while(
     go_on: &mut dyn FnMut(Case) -> bool,
 ) -> Prospect {
     let submitted = Submission::new(engine.clone(), workload, now, &mut || go_on(Case::Late));
-    submitted.foretold(bounds, go_on)
+    submitted.uncorrected(bounds, go_on)
 }
 
 /// A workload that is submitted to a copy of an engine: its verdict at once, and then its expected start.
@@ -317,13 +317,13 @@ impl Submission {
         go_on: &mut dyn FnMut(Case) -> bool,
     ) -> Prospect {
         self.with_arrivals = true;
-        let mut prospect = self.foretold(bounds, go_on);
-        prospect.eta = corrections.told(prospect.eta, self.now);
+        let mut prospect = self.uncorrected(bounds, go_on);
+        prospect.eta = corrections.corrected(prospect.eta, self.now);
         prospect
     }
 
     /// The same with the expected start, as far as the three plays get while `go_on` allows each further plan.
-    pub fn foretold(&self, bounds: Bounds, go_on: &mut dyn FnMut(Case) -> bool) -> Prospect {
+    pub fn uncorrected(&self, bounds: Bounds, go_on: &mut dyn FnMut(Case) -> bool) -> Prospect {
         if self.starts_at_once() && self.displaced.is_empty() {
             return self.at_once();
         }

@@ -102,9 +102,9 @@ impl Item {
                 item.set_state(Observed::Admitted(admission.clone()));
                 item.evicted(now)
             }
-            Phase::Leaving { admission, since: told, .. } => {
-                since = Some(*told);
-                Observed::Leaving { admission: admission.clone(), since: *told, stopped: true }
+            Phase::Leaving { admission, since: reported, .. } => {
+                since = Some(*reported);
+                Observed::Leaving { admission: admission.clone(), since: *reported, stopped: true }
             }
             Phase::Failing(_) | Phase::Finished => {
                 since = Some(now);

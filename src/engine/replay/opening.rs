@@ -39,7 +39,7 @@ impl Opening {
     /// The opening at `now`, with runs as people are shown.
     pub fn new(engine: &Engine, now: Time) -> Self {
         let run_times = &engine.scheduler.prediction.run_times;
-        Self::with_lengths(engine, now, &|_, manner, elapsed| run_times.told_length(manner, elapsed))
+        Self::with_lengths(engine, now, &|_, manner, elapsed| run_times.shown_length(manner, elapsed))
     }
 
     /// The opening with the given lengths of runs.

@@ -19,8 +19,8 @@ impl Run {
         // Nothing keeps a pod of a run from becoming ready at once.
         if let Some(item) = self.items.get(id).filter(|item| item.pods.len() > 1) {
             let ready = u32::try_from(item.running().count()).unwrap_or(u32::MAX);
-            let told = PodsReady { workload: id.clone(), ready, succeeded: item.done };
-            self.engine.apply(Event::PodsReady(told), self.now);
+            let report = PodsReady { workload: id.clone(), ready, succeeded: item.done };
+            self.engine.apply(Event::PodsReady(report), self.now);
         }
         self.time_adopted(id);
     }

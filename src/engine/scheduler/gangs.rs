@@ -212,7 +212,7 @@ impl Gangs {
     }
 
     /// Ends a gang's rest and forgets its failed runs, because its object has changed; true if it was resting.
-    pub fn start_anew(&mut self, id: &WorkloadId) -> bool {
+    pub fn forget_failed_runs(&mut self, id: &WorkloadId) -> bool {
         if let Some(gang) = self.gangs.get_mut(id) {
             gang.losses = None;
         }

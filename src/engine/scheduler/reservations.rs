@@ -48,7 +48,7 @@ pub enum ReservedCapacity {
     Waiting,
     /// Nodes, and the time at which the owner is to start there.
     Slot(Slot),
-    /// Quota, and no nodes yet: it is not foretold when the quota comes free, and until then no node is kept idle for it.
+    /// Quota, and no nodes yet: no run tells when the quota comes free, and until then no node is kept idle for it.
     Quota,
     /// Quota; no nodes are possible beside the reservations of other teams, and one of their owners has to start first.
     Infeasible,

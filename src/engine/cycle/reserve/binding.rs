@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use crate::placement::waiting::WaitingWorkload;
 use crate::placement::{self, Capacity};
-use crate::prediction::run_times;
 use crate::prediction::timeline::{Slot, running_admission};
 use crate::queue::order;
 use crate::queue::rank::Rank;
 use crate::scheduler::Scheduler;
 use crate::scheduler::reservations::{Reservation, Reserved};
 use crate::state::freed::Freed;
+use crate::state::rules;
 use crate::state::workload::{Phase, WorkloadInfo};
 use crate::types::ids::{NodeId, PoolId, TeamId};
 use crate::types::vector::Vector;
@@ -167,7 +167,7 @@ pub fn is_deferred(scheduler: &Scheduler, pool: PoolId, reservation: &Reservatio
 
 /// Whether the time limit of a workload that starts now ends it by then.
 pub fn ends_by(scheduler: &Scheduler, waiting: &WaitingWorkload, now: Time, then: Time) -> bool {
-    let limit = scheduler.state.get(&waiting.id).and_then(|info| run_times::limit(&scheduler.state, info));
+    let limit = scheduler.state.get(&waiting.id).and_then(|info| rules::time_limit(&scheduler.state, info));
     limit.is_some_and(|limit| now.after(limit) <= then)
 }
 
