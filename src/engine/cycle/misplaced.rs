@@ -119,8 +119,7 @@ fn avoid_stuck_nodes(scheduler: &mut Scheduler, id: &WorkloadId, misplaced: &Mis
 /// there. `None` when more pods are bound than admitted, because some of them are about to end.
 fn kept(state: &ClusterState, admission: &Admission, misplaced: &MisplacedPods) -> Option<Admission> {
     // Pods on a node that is gone or does not answer are lost.
-    let exists =
-        |name: &Name| state.nodes.find(name).is_some_and(|node| state.nodes.get(node).node.is_some());
+    let exists = |name: &Name| state.nodes.present(name).is_some();
     let mut nodes = misplaced.there.clone();
     nodes.retain(|name, _| exists(name));
     let bound: u32 = nodes.values().sum();

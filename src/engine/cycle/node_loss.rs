@@ -60,8 +60,7 @@ fn next_admission(
 fn remaining(state: &ClusterState, info: &WorkloadInfo, admission: &Admission) -> Option<Admission> {
     let on_loss = state.queue_of(info).map_or_else(|_| OnPodLoss::default(), |queue| queue.on_pod_loss);
     let mut kept = admission.clone();
-    kept.nodes
-        .retain(|name, _| state.nodes.find(name).is_some_and(|node| state.nodes.get(node).node.is_some()));
+    kept.nodes.retain(|name, _| state.nodes.present(name).is_some());
     kept.pods = kept.nodes.values().sum();
     (kept.pods > 0 && info.workload.resizable && on_loss == OnPodLoss::Replace).then_some(kept)
 }

@@ -33,7 +33,7 @@ impl Run {
         let mut needed = item.missing().min(admission.pods).saturating_sub(running);
         let mut started = Vec::new();
         let nodes = &self.engine.scheduler.state.nodes;
-        let exists = |name: &Name| nodes.find(name).is_some_and(|index| nodes.get(index).node.is_some());
+        let exists = |name: &Name| nodes.present(name).is_some();
         for (node, places) in admission.nodes.iter().filter(|(node, _)| exists(node)) {
             let more = places.saturating_sub(item.running_on(node)).min(needed);
             needed -= more;

@@ -1,6 +1,7 @@
 //! The state of the cluster that decisions read: workloads, nodes and quotas, and the usage of each workload.
 
 pub mod avoided_nodes;
+pub mod charges;
 pub mod cluster;
 pub mod fair_share;
 pub mod freed;

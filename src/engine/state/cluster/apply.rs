@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::state::charges::{charge_quotas, queue_name};
 use crate::state::cluster::state::{ClusterState, Effect};
 use crate::state::sizes::SizedPod;
 use crate::state::totals::Contribution;
-use crate::state::workload::{Phase, Usage, WorkloadInfo, charge_quotas, next_phase, queue_name};
+use crate::state::workload::{Phase, Usage, WorkloadInfo, next_phase};
 use crate::types::amount::ResourceList;
-use crate::types::ids::{PoolId, TeamId, WorkloadIndex};
+use crate::types::ids::{PoolId, TeamId};
 use crate::types::vector::{PODS, Vector};
 use crate::types::{
     DEFAULT_POOL, Event, Name, Observed, PastUsage, PodShape, Size, Team, Time, Unready, Workload, WorkloadId,
@@ -192,28 +193,9 @@ impl ClusterState {
             let pools =
                 if workload.pools.is_empty() { vec![DEFAULT_POOL.into()] } else { workload.pools.clone() };
             self.nodes.record_pods(pools, &workload.shape, &need, workload.pods);
-            self.workloads.insert(
-                id.clone(),
-                WorkloadInfo {
-                    workload: workload.clone(),
-                    team,
-                    index: WorkloadIndex::MIN,
-                    need: need.clone(),
-                    phase: Phase::Pending,
-                    usage: Usage::default(),
-                    removed: false,
-                    live: BTreeMap::new(),
-                    charged_queue: "".into(),
-                    charged_fixed: false,
-                    oversize: Vec::new(),
-                    cost: None,
-                    raised: false,
-                    avoided_nodes: None,
-                    shape: Arc::clone(&shape),
-                    sizes: sizes.clone(),
-                    unadmitted: None,
-                },
-            );
+            let pod = SizedPod { shape: Arc::clone(&shape), need: need.clone() };
+            let info = WorkloadInfo::new(workload.clone(), team, pod, sizes.clone());
+            self.workloads.insert(id.clone(), info);
             self.adopt_orphans(&id);
         }
         self.uncharge(&id);

@@ -2,12 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use crate::state::charges::{charge_nodes, charge_quotas, queue_name, usage_of};
 use crate::state::cluster::state::ClusterState;
 use crate::state::rules::oversize_in;
 use crate::state::totals::Contribution;
-use crate::state::workload::{
-    Phase, Usage, WorkloadInfo, charge_nodes, charge_quotas, queue_name, settle_time, usage_of,
-};
+use crate::state::workload::{Phase, Usage, WorkloadInfo, settle_time};
 use crate::types::ids::TeamId;
 use crate::types::{Standing, WorkloadId};
 

@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::state::cluster::state::ClusterState;
-use crate::state::workload::{Phase, Usage, WorkloadInfo};
-use crate::types::ids::{PoolId, TeamId, WorkloadIndex};
+use crate::state::sizes::SizedPod;
+use crate::state::workload::{Phase, WorkloadInfo};
+use crate::types::ids::{PoolId, TeamId};
 use crate::types::vector::{PODS, Vector};
 use crate::types::{
     Admission, Observed, PodId, PodShape, Replacement, Standing, Time, Unadmitted, Workload, WorkloadId,
@@ -53,24 +54,12 @@ impl ClusterState {
             ..Workload::job(&facts.team, &facts.name, 1, shape.clone(), facts.created)
         };
         let stray = workload.id.clone();
+        let pod = SizedPod { shape: self.intern_shape(&shape), need };
         let info = WorkloadInfo {
-            workload: workload.into(),
-            team,
-            index: WorkloadIndex::MIN,
-            need,
-            shape: self.intern_shape(&shape),
-            sizes: Vec::new(),
             phase: if facts.ending { Phase::Stopping(admission) } else { Phase::Running(admission) },
-            usage: Usage::default(),
-            removed: false,
             live: BTreeMap::from([(Some(node), 1)]),
-            charged_queue: "".into(),
-            charged_fixed: false,
-            oversize: Vec::new(),
-            cost: None,
-            raised: false,
-            avoided_nodes: None,
             unadmitted: Some(standing),
+            ..WorkloadInfo::new(workload.into(), team, pod, Vec::new())
         };
         self.workloads.insert(stray.clone(), info);
         self.charge(&stray);

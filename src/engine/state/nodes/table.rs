@@ -84,6 +84,12 @@ impl NodeTable {
         self.index.get(name).copied()
     }
 
+    /// The node of that name, if it exists now and answers.
+    #[must_use]
+    pub fn present(&self, name: &Name) -> Option<NodeId> {
+        self.find(name).filter(|node| self.get(*node).node.is_some())
+    }
+
     /// Learns which resources count devices. Call it before amounts of new resources are held.
     pub fn learn(&mut self, resources: &Resources) {
         let known = self.devices.len();
