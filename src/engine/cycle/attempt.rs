@@ -8,7 +8,7 @@ use crate::cycle::preempt::{Preemption, preempt};
 use crate::cycle::refusal;
 use crate::cycle::{blocked, elastic_start, reserve, smaller_size, victims};
 use crate::placement;
-use crate::placement::waiting::{Attempt, WaitingWorkload, find_pool, fits_now, pool_names};
+use crate::placement::waiting::{Attempt, WaitingWorkload, find_pool, may_start_now, pool_names};
 use crate::queue::WaitQueue;
 use crate::scheduler::Scheduler;
 use crate::types::ids::{NodeId, PoolId};
@@ -132,7 +132,7 @@ fn start_now(
                 continue;
             }
         }
-        if let Some(start) = fits_now(&scheduler.state, &waiting, pool, &nodes, true) {
+        if let Some(start) = may_start_now(&scheduler.state, &waiting, pool, &nodes) {
             let attempt = Attempt { waiting: &waiting, pool, nodes: &nodes, now };
             match reserve::admissible(scheduler, attempt, start) {
                 Ok(beside) => {

@@ -7,7 +7,7 @@
 
 use std::borrow::Cow;
 
-use crate::placement::waiting::{WaitingWorkload, find_pool, may_borrow, pool_names};
+use crate::placement::waiting::{WaitingWorkload, find_pool, is_covered_or_may_borrow, pool_names};
 use crate::queue::WaitQueue;
 use crate::queue::class::{Blocked, Condition, Covered};
 use crate::queue::headroom::Headroom;
@@ -129,7 +129,7 @@ fn missing_for_start(
     waiting: &WaitingWorkload,
     pool: PoolId,
 ) -> Option<Vec<Condition>> {
-    let over = state.quotas.over_limit(pool, waiting.team, &waiting.total, &Hypothetical::new(), false);
+    let over = state.quotas.over_limit_now(pool, waiting.team, &waiting.total);
     if let Some((at, _)) = over {
         return Some(vec![Condition::Quota(pool, at)]);
     }
@@ -137,7 +137,7 @@ fn missing_for_start(
         let path = &state.quotas.team(waiting.team).path;
         return Some(path.iter().map(|at| Condition::Quota(pool, *at)).collect());
     }
-    if !may_borrow(state, waiting, pool) {
+    if !is_covered_or_may_borrow(state, waiting, pool) {
         return None;
     }
     let (fit, pods) = (headroom.index_of(state, waiting, pool), u64::from(waiting.pods));
@@ -169,7 +169,7 @@ pub fn missing_for_preemption(
     if reclaimable.lowest(pool, team).is_some_and(|lowest| lowest < waiting.priority) {
         return None;
     }
-    let limit = quotas.over_limit(pool, team, total, &Hypothetical::new(), true);
+    let limit = quotas.over_limit(pool, team, total, &Hypothetical::new());
     if limit.is_some_and(|(at, _)| at == team) {
         return Some(Vec::new());
     }

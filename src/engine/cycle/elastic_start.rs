@@ -14,7 +14,7 @@ use std::borrow::Cow;
 use crate::cycle::reserve::admissible::Beside;
 use crate::cycle::{refusal, reserve};
 use crate::placement;
-use crate::placement::waiting::{Attempt, WaitingWorkload, fits_now};
+use crate::placement::waiting::{Attempt, WaitingWorkload, may_start_now};
 use crate::placement::{Capacity, Placement};
 use crate::scheduler::Scheduler;
 use crate::state::cluster::ClusterState;
@@ -67,7 +67,7 @@ fn placed(scheduler: &mut Scheduler, attempt: Attempt<'_>, waiting: &WaitingWork
     if !may_have(&scheduler.state, waiting, pool) {
         return None;
     }
-    let found = fits_now(&scheduler.state, waiting, pool, nodes, true)?;
+    let found = may_start_now(&scheduler.state, waiting, pool, nodes)?;
     reserve::sparing_all(scheduler, Attempt { waiting, ..attempt }, found)
 }
 

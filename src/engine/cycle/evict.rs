@@ -109,7 +109,7 @@ fn still_borrows(state: &ClusterState, info: &WorkloadInfo, pods: u32) -> bool {
     let (quotas, pool) = (&state.quotas, info.usage.pool);
     let mut without = Hypothetical::new();
     quotas.assume(&mut without, info.account(), &Vector::default().plus(&info.need, i64::from(pods)), -1);
-    let is_beyond = |at: &TeamId| quotas.any_beyond_guarantee(pool, std::iter::once(*at), &without);
+    let is_beyond = |at: &TeamId| quotas.each_beyond_guarantee(pool, std::iter::once(*at), &without);
     let guaranteed = quotas.guaranteed_levels(pool, info.team);
     // Without any guarantee, all is borrowed.
     guaranteed.is_empty() || guaranteed.iter().any(is_beyond)

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::cycle::awaited::Awaited;
 use crate::cycle::evict::{Resize, resize};
 use crate::cycle::{refusal, reserve};
-use crate::placement::waiting::{Attempt, WaitingWorkload, fits_now};
+use crate::placement::waiting::{Attempt, WaitingWorkload, may_start_now};
 use crate::queue::rank::Rank;
 use crate::scheduler::Scheduler;
 use crate::state::cluster::ClusterState;
@@ -134,7 +134,7 @@ fn next(state: &ClusterState, open: &BTreeMap<WorkloadId, Admission>) -> Option<
 fn add_pod(scheduler: &mut Scheduler, id: &WorkloadId, admission: &mut Admission, now: Time) -> bool {
     let Some((waiting, pool)) = one_more(&scheduler.state, id, admission) else { return false };
     let nodes = placement::eligible(&scheduler.state, &waiting.request(pool));
-    let Some(placement) = fits_now(&scheduler.state, &waiting, pool, &nodes, true) else { return false };
+    let Some(placement) = may_start_now(&scheduler.state, &waiting, pool, &nodes) else { return false };
     let attempt = Attempt { waiting: &waiting, pool, nodes: &nodes, now };
     let Ok(beside) = reserve::admissible(scheduler, attempt, placement) else { return false };
     let placement = reserve::settle(scheduler, attempt, beside);

@@ -185,7 +185,7 @@ fn next_step(
         return NextStep::Wait(placement);
     }
     let nodes = placement::eligible(state, &waiting.request(pool));
-    if let Some(start) = fits_now(state, waiting, pool, &nodes, false).filter(spares_older) {
+    if let Some(start) = fits_now(state, waiting, pool, &nodes).filter(spares_older) {
         return NextStep::Start(start);
     }
     let elsewhere = || {

@@ -40,7 +40,7 @@ pub fn starts_as_planned(
     nomination: &Nomination,
 ) -> Option<Placement> {
     let nodes: Vec<NodeId> = nomination.placement.keys().copied().collect();
-    fits_now(state, waiting, nomination.pool, &nodes, false)?;
+    fits_now(state, waiting, nomination.pool, &nodes)?;
     as_planned(state, waiting, nomination, Capacity::Now)
 }
 
@@ -83,7 +83,7 @@ pub fn is_permitted(
     for info in remaining.iter().filter_map(|victim| victim.at_its_index(state)) {
         quotas.assume(&mut without, info.account(), &info.staying_total(), -1);
     }
-    if quotas.over_limit(pool, team, total, &without, true).is_some() {
+    if quotas.over_limit(pool, team, total, &without).is_some() {
         return false;
     }
     // What moves has its place in its queue, and borrows no more than before.

@@ -6,7 +6,7 @@ use crate::explain;
 use crate::placement;
 use crate::placement::waiting::{WaitingWorkload, find_pool, pool_names};
 use crate::state::cluster::ClusterState;
-use crate::state::quotas::{Funding, Hypothetical};
+use crate::state::quotas::Funding;
 use crate::state::workload::WorkloadInfo;
 use crate::types::ids::{NodeId, PoolId};
 use crate::types::vector::UNOFFERED;
@@ -135,7 +135,7 @@ pub fn in_pool(state: &ClusterState, waiting: &WaitingWorkload, pool: PoolId, no
     if let Some(never) = never_by_quota(state, waiting, pool) {
         return never;
     }
-    let over = state.quotas.over_limit(pool, waiting.team, &waiting.total, &Hypothetical::new(), false);
+    let over = state.quotas.over_limit_now(pool, waiting.team, &waiting.total);
     if let Some(over) = over {
         return explain::team_limit(state, waiting, pool, over);
     }

@@ -11,7 +11,7 @@
 use crate::cycle::admit::admit;
 use crate::cycle::{elastic_start, refusal, reserve};
 use crate::placement;
-use crate::placement::waiting::{Attempt, WaitingWorkload, find_pool, fits_now, pool_names};
+use crate::placement::waiting::{Attempt, WaitingWorkload, find_pool, may_start_now, pool_names};
 use crate::scheduler::Scheduler;
 use crate::state::rules;
 use crate::types::{Plan, Time, WorkloadId};
@@ -41,7 +41,7 @@ pub fn admit_smaller(scheduler: &mut Scheduler, id: &WorkloadId, now: Time, plan
                 continue;
             }
             let nodes = placement::eligible(&scheduler.state, &waiting.request(pool));
-            let Some(start) = fits_now(&scheduler.state, &waiting, pool, &nodes, true) else { continue };
+            let Some(start) = may_start_now(&scheduler.state, &waiting, pool, &nodes) else { continue };
             let attempt = Attempt { waiting: &waiting, pool, nodes: &nodes, now };
             if let Ok(beside) = reserve::admissible(scheduler, attempt, start) {
                 let start = elastic_start::settle(scheduler, attempt, beside);

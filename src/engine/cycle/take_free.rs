@@ -82,7 +82,7 @@ fn start_sparing(state: &ClusterState, attempt: Attempt<'_>, aside: &[Aside]) ->
     };
     let spared =
         |start: &Placement| aside.iter().filter(|(_, nomination)| goes_on(nomination, start)).count();
-    let start = fits_now(state, waiting, pool, nodes, false)?;
+    let start = fits_now(state, waiting, pool, nodes)?;
     let (mut most, mut best) = (spared(&start), start);
     let held = aside.iter().flat_map(|(_, nomination)| nomination.placement.keys().copied());
     let held: BTreeSet<NodeId> = held.filter(|node| nodes.contains(node)).collect();
@@ -90,7 +90,7 @@ fn start_sparing(state: &ClusterState, attempt: Attempt<'_>, aside: &[Aside]) ->
         if most == aside.len() {
             break;
         }
-        let Some(start) = fits_now(state, waiting, pool, &[node], false) else { continue };
+        let Some(start) = fits_now(state, waiting, pool, &[node]) else { continue };
         let count = spared(&start);
         if count > most {
             (most, best) = (count, start);

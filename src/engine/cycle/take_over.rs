@@ -203,7 +203,7 @@ fn in_place_of(state: &ClusterState, nomination: &Nomination, attempt: Attempt<'
     let without = without(state, nomination);
     // Both may count at the same team above them, so the workload too is judged without the preemptor.
     if !waiting.within_guarantee_after(state, pool, &without)
-        || state.quotas.over_limit(pool, waiting.team, &waiting.total, &without, true).is_some()
+        || state.quotas.over_limit(pool, waiting.team, &waiting.total, &without).is_some()
     {
         return None;
     }

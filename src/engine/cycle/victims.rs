@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::cycle::{blocked, reserve};
 use crate::explain;
-use crate::placement::waiting::{Attempt, may_borrow};
+use crate::placement::waiting::{Attempt, is_covered_or_may_borrow};
 use crate::placement::{self, Capacity};
 use crate::prediction::timeline::Slot;
 use crate::preemption::{
@@ -101,8 +101,8 @@ pub enum OnItsWay {
 pub fn capacity_on_its_way(scheduler: &Scheduler, attempt: Attempt<'_>) -> OnItsWay {
     let Attempt { waiting, pool, nodes, .. } = attempt;
     let state = &scheduler.state;
-    let over = state.quotas.over_limit(pool, waiting.team, &waiting.total, &Hypothetical::new(), true);
-    if over.is_some() || !may_borrow(state, waiting, pool) {
+    let over = state.quotas.over_limit(pool, waiting.team, &waiting.total, &Hypothetical::new());
+    if over.is_some() || !is_covered_or_may_borrow(state, waiting, pool) {
         return OnItsWay::TooLittle;
     }
     let (freed, request) = (Freed::new(), waiting.request(pool));

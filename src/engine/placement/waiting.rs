@@ -215,19 +215,29 @@ pub fn find_pool(state: &ClusterState, name: &str) -> Option<PoolId> {
     state.quotas.pool(name)
 }
 
-/// A placement with which the workload can start at once within every limit, if there is one.
-///
-/// `check_borrowing` also demands that the workload may borrow if it is not within guarantee.
+/// A placement with which the workload can start at once: the limits allow it, and it is within guarantee or may borrow.
+pub fn may_start_now(
+    state: &ClusterState,
+    waiting: &WaitingWorkload,
+    pool: PoolId,
+    nodes: &[NodeId],
+) -> Option<Placement> {
+    let over = state.quotas.over_limit_now(pool, waiting.team, &waiting.total).is_some();
+    if over || !is_covered_or_may_borrow(state, waiting, pool) {
+        return None;
+    }
+    search::place(state, nodes, &waiting.request(pool), Capacity::Now)
+}
+
+/// A placement that is free now and that the limits allow, whether or not the workload may borrow: for one that got its quota
+/// before, or is within guarantee.
 pub fn fits_now(
     state: &ClusterState,
     waiting: &WaitingWorkload,
     pool: PoolId,
     nodes: &[NodeId],
-    check_borrowing: bool,
 ) -> Option<Placement> {
-    let over =
-        state.quotas.over_limit(pool, waiting.team, &waiting.total, &Hypothetical::new(), false).is_some();
-    if over || check_borrowing && !may_borrow(state, waiting, pool) {
+    if state.quotas.over_limit_now(pool, waiting.team, &waiting.total).is_some() {
         return None;
     }
     search::place(state, nodes, &waiting.request(pool), Capacity::Now)
@@ -235,7 +245,7 @@ pub fn fits_now(
 
 /// Whether the workload is within guarantee, or other work of its team may borrow in its place, or it may itself.
 #[must_use]
-pub fn may_borrow(state: &ClusterState, waiting: &WaitingWorkload, pool: PoolId) -> bool {
+pub fn is_covered_or_may_borrow(state: &ClusterState, waiting: &WaitingWorkload, pool: PoolId) -> bool {
     let (freed, same) = (Freed::new(), Hypothetical::new());
     let lent = || rules::lending_allows(state, waiting.team, pool, &waiting.total, &freed, &same);
     waiting.within_guarantee(state, pool) || waiting.may_exceed_guarantee(state, pool) && lent()

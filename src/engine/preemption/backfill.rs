@@ -258,7 +258,7 @@ impl Search<'_> {
     ) -> bool {
         let (cluster, quotas, pool) = (self.cluster, &self.cluster.quotas, self.preemptor.pool);
         let within_guarantee = self.within_guarantee_with(info, more, hypothetical);
-        quotas.over_limit(pool, info.team, more, hypothetical, true).is_none()
+        quotas.over_limit(pool, info.team, more, hypothetical).is_none()
             && (within_guarantee
                 || (cluster.preemptible(info) || quotas.holds_fixed(pool, info.team, more))
                     && lending_allows(cluster, info.team, pool, more, freed, hypothetical))

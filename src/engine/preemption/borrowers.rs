@@ -62,7 +62,7 @@ impl<'s, 'a> Borrowers<'s, 'a> {
         let levels: Rc<[TeamId]> = cluster.quotas.levels_below_common(team, preemptor.team).collect();
         let beyond_guarantee = || {
             let levels = levels.iter().copied();
-            cluster.quotas.any_beyond_guarantee(preemptor.pool, levels, &assumptions.hypothetical)
+            cluster.quotas.each_beyond_guarantee(preemptor.pool, levels, &assumptions.hypothetical)
         };
         let evictable = own || self.others && beyond_guarantee();
         (evictable || *moves).then_some(Borrower { team, levels, evictable })

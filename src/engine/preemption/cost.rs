@@ -142,6 +142,6 @@ impl Search<'_> {
         quotas.assume(&mut with_part, candidate.info.account(), &part.amount, 1);
         candidate.info.oversize.is_empty()
             && quotas.within_guarantee(preemptor.pool, candidate.info.team, &part.amount, &beside)
-            && quotas.over_limit(preemptor.pool, preemptor.team, preemptor.total, &with_part, true).is_none()
+            && quotas.over_limit(preemptor.pool, preemptor.team, preemptor.total, &with_part).is_none()
     }
 }

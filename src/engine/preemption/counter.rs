@@ -97,7 +97,7 @@ impl<'a> Search<'a> {
         let holding = cluster.teams_holding(pool).filter(move |team| *team != waiting.team && which(*team));
         holding.flat_map(move |team| {
             let levels: Vec<TeamId> = quotas.levels_below_common(team, waiting.team).collect();
-            let borrows = quotas.any_beyond_guarantee(pool, levels.iter().copied(), with);
+            let borrows = quotas.each_beyond_guarantee(pool, levels.iter().copied(), with);
             let evictable = move |other: &&WorkloadInfo| {
                 let (levels, oversize) = (&levels, &other.oversize);
                 let protection = Protection { levels, oversize, from_borrower: false };

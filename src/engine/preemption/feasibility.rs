@@ -211,7 +211,7 @@ impl Search<'_> {
         let extra = Vector::default().plus(&candidate.info.need, i64::from(candidate.extra_pods));
         candidate.extra_pods > 0
             && candidate.levels.iter().any(|at| quotas.quota_usage(pool, *at).has_guarantee())
-            && !quotas.any_beyond_guarantee_without(pool, candidate.protection(), &extra, hypothetical)
+            && !quotas.one_beyond_guarantee_without(pool, candidate.protection(), &extra, hypothetical)
     }
 
     /// The capacity that becomes free on nodes; `None` if quota does not admit the preemptor even then.
@@ -235,7 +235,7 @@ impl Search<'_> {
             }
             Basis::Borrowing => Some(self.freed_by_all(classified)).filter(lent),
         };
-        freed.filter(|_| quotas.over_limit(pool, team, total, hypothetical, true).is_none())
+        freed.filter(|_| quotas.over_limit(pool, team, total, hypothetical).is_none())
     }
 
     /// The capacity on nodes that becomes free by a set.

@@ -188,7 +188,7 @@ impl Search<'_> {
         let (cluster, pool) = (self.cluster, self.preemptor.pool);
         let (quotas, RequeuedVictim { info, total, .. }) = (&cluster.quotas, victim);
         let Assumptions { hypothetical, freed, .. } = assumptions;
-        let allowed = quotas.over_limit(pool, info.team, total, hypothetical, true).is_none()
+        let allowed = quotas.over_limit(pool, info.team, total, hypothetical).is_none()
             && (quotas.within_guarantee(pool, info.team, total, hypothetical)
                 || lending_allows(cluster, info.team, pool, total, freed, hypothetical));
         let capacity = Capacity::Settled(freed);

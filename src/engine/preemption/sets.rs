@@ -62,9 +62,7 @@ impl Search<'_> {
         let within_guarantee =
             || quotas.within_guarantee(preemptor.pool, preemptor.team, preemptor.total, &hypothetical);
         if self.basis == Basis::WithinGuarantee && !within_guarantee()
-            || quotas
-                .over_limit(preemptor.pool, preemptor.team, preemptor.total, &hypothetical, true)
-                .is_some()
+            || quotas.over_limit(preemptor.pool, preemptor.team, preemptor.total, &hypothetical).is_some()
         {
             return false;
         }

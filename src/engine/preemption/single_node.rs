@@ -86,9 +86,7 @@ impl Search<'_> {
         let hypothetical = &self.assumptions.hypothetical;
         self.basis == Basis::WithinGuarantee
             && !quotas.within_guarantee(preemptor.pool, preemptor.team, preemptor.total, hypothetical)
-            || quotas
-                .over_limit(preemptor.pool, preemptor.team, preemptor.total, hypothetical, true)
-                .is_some()
+            || quotas.over_limit(preemptor.pool, preemptor.team, preemptor.total, hypothetical).is_some()
     }
 
     /// Whether the eviction of a candidate frees quota of the preemptor: both are under the same root team.

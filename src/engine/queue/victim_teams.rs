@@ -51,7 +51,7 @@ impl VictimTeams {
     fn place(&mut self, state: &ClusterState, pool: PoolId, team: TeamId) {
         let (quotas, path) = (&state.quotas, &state.quotas.team(team).path);
         let root = quotas.root_of(team);
-        let beyond = quotas.any_beyond_guarantee(pool, path.iter().copied(), &Hypothetical::new());
+        let beyond = quotas.each_beyond_guarantee(pool, path.iter().copied(), &Hypothetical::new());
         let order = beyond.then(|| {
             let largest = path.iter().map(|at| quotas.level_share(pool, *at, None)).max();
             (true, Reverse(largest.unwrap_or(Ratio::ZERO)), team)

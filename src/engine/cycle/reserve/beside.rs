@@ -3,7 +3,7 @@
 use crate::cycle::reserve::mask::with_masked;
 use crate::cycle::reserve::whole::excess_pods;
 use crate::placement::Placement;
-use crate::placement::waiting::{Attempt, fits_now};
+use crate::placement::waiting::{Attempt, may_start_now};
 use crate::preemption::Masked;
 use crate::scheduler::Scheduler;
 use crate::scheduler::reservations::Reserved;
@@ -24,5 +24,5 @@ pub fn place_beside(
         }
     }
     let barred = Masked { owner: waiting.id.clone(), need: waiting.need.clone(), placement: barred };
-    with_masked(scheduler, &[barred], |scheduler| fits_now(&scheduler.state, waiting, pool, nodes, true))
+    with_masked(scheduler, &[barred], |scheduler| may_start_now(&scheduler.state, waiting, pool, nodes))
 }

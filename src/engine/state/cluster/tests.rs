@@ -161,7 +161,7 @@ proptest! {
                 prop_assert_eq!(state.quotas.level_share(pool, team, None), share);
                 let beyond = state.quotas.quota_usage(pool, team).would_be_beyond_guarantee(&nothing);
                 let levels = || std::iter::once(team);
-                prop_assert_eq!(state.quotas.any_beyond_guarantee(pool, levels(), &Hypothetical::new()), beyond);
+                prop_assert_eq!(state.quotas.each_beyond_guarantee(pool, levels(), &Hypothetical::new()), beyond);
             }
         }
     }

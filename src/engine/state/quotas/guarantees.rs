@@ -21,8 +21,17 @@ pub enum Exchange {
 }
 
 impl QuotaTree {
-    /// The first team on the path with a limit that does not allow `amount` more, and the resource. The
-    /// present usage and the usage once evictions end must both stay within the limit (law 1).
+    /// The first team on the path with a limit that does not allow `amount` more now, and the resource. The present usage and
+    /// the usage once evictions end must both stay within the limit (law 1).
+    #[must_use]
+    pub fn over_limit_now(&self, pool: PoolId, team: TeamId, amount: &Vector) -> Option<(TeamId, usize)> {
+        self.first_over_limit(pool, team, amount, |quota_usage, _, index| {
+            quota_usage.held.get(index).max(quota_usage.after(index, 0, 0))
+        })
+    }
+
+    /// The first team on the path with a limit that does not allow `amount` more once evictions end and after hypothetical
+    /// changes, and the resource.
     #[must_use]
     pub fn over_limit(
         &self,
@@ -30,16 +39,26 @@ impl QuotaTree {
         team: TeamId,
         amount: &Vector,
         hypothetical: &Hypothetical,
-        settled_only: bool,
+    ) -> Option<(TeamId, usize)> {
+        self.first_over_limit(pool, team, amount, |quota_usage, at, index| {
+            quota_usage.after(index, hypothetical.change(at, index), 0)
+        })
+    }
+
+    /// The first team on the path with a limit that does not allow `amount` more beside what is `used` of it, and the resource.
+    fn first_over_limit(
+        &self,
+        pool: PoolId,
+        team: TeamId,
+        amount: &Vector,
+        used: impl Fn(&QuotaUsage, TeamId, usize) -> i64,
     ) -> Option<(TeamId, usize)> {
         self.teams[team].path.iter().find_map(|at| {
             let quota_usage = &self.quota_usages[pool][*at];
             quota_usage.limit.iter().find_map(|(index, cap)| {
                 let more = amount.get(*index);
-                let change = hypothetical.change(*at, *index);
-                let over_now = !settled_only && quota_usage.held.get(*index).saturating_add(more) > *cap;
-                let over = over_now || quota_usage.after(*index, change, more) > *cap;
-                (more > 0 && over).then_some((*at, *index))
+                let over = more > 0 && used(quota_usage, *at, *index).saturating_add(more) > *cap;
+                over.then_some((*at, *index))
             })
         })
     }
@@ -275,7 +294,7 @@ impl QuotaTree {
     /// Whether each of `levels`, from below, holds more of any resource than its guarantee, or a level above it does that
     /// guarantees more to the teams below it than it has.
     #[must_use]
-    pub fn any_beyond_guarantee(
+    pub fn each_beyond_guarantee(
         &self,
         pool: PoolId,
         levels: impl Iterator<Item = TeamId>,
@@ -296,7 +315,7 @@ impl QuotaTree {
     /// Whether one level that has a guarantee would still hold more than it, of a resource in `amount`, without
     /// `amount`; or its guarantee is smaller than the workload, and so protects no part of it.
     #[must_use]
-    pub fn any_beyond_guarantee_without(
+    pub fn one_beyond_guarantee_without(
         &self,
         pool: PoolId,
         protection: Protection<'_>,
