@@ -10,6 +10,35 @@ use crate::types::ids::{NodeId, TeamId};
 /// In a set of more steps than this, those that are not needed are first sought without trying each set that is left.
 const FEW: usize = 16;
 
+/// A pass through the steps of an order, in the order of the passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pass {
+    /// Steps that leave no team below its guarantee.
+    AboveGuarantee,
+    /// Whole workloads that leave their team below its guarantee.
+    WholeBelow,
+    /// Pods that a guarantee covers in part: evictions may leave the team no more than that, so they come last.
+    PodsBelow,
+}
+
+/// Steps of which each is permitted after those before it.
+struct Sequence {
+    steps: Vec<Step>,
+    /// The quota usage after these steps.
+    hypothetical: Hypothetical,
+    /// How many single pods they take, by candidate.
+    pods: BTreeMap<usize, u32>,
+    /// The candidates that they take as a whole.
+    whole: BTreeSet<usize>,
+}
+
+impl Sequence {
+    /// How many single pods the steps take of a candidate.
+    fn pods_of(&self, candidate: usize) -> u32 {
+        self.pods.get(&candidate).copied().unwrap_or(0)
+    }
+}
+
 impl Search<'_> {
     /// Takes steps in order until the preemptor can start on `nodes`. Then drops every step that is not needed, the
     /// last one first. `None` if all steps together are not enough.
@@ -67,56 +96,69 @@ impl Search<'_> {
     /// The steps in an order in which each is permitted after those before it, without duplicates. Steps that leave
     /// a team below its guarantee come last (law 3).
     pub fn permitted_sequence(&self, order: &[Step]) -> Vec<Step> {
-        let mut hypothetical = self.assumptions.hypothetical.clone();
-        let mut sequence = Vec::new();
-        let mut taken: BTreeMap<usize, u32> = BTreeMap::new();
-        let mut whole: BTreeSet<usize> = BTreeSet::new();
-        // The pods that a guarantee covers in part come last: evictions may leave the team no more than that.
-        for (below_guarantee, pods) in [(false, true), (true, false), (true, true)] {
-            if below_guarantee && self.basis == Basis::Borrowing {
-                break;
-            }
-            let again = below_guarantee && pods;
-            for step in order.iter().filter(|step| !again || matches!(step, Step::Pod(..))) {
-                let index = step.candidate();
-                let candidate = &self.candidates[index];
-                if whole.contains(&index) {
-                    continue;
-                }
-                let before = taken.get(&index).copied().unwrap_or(0);
-                match step {
-                    Step::Pod(..) if !pods || before >= candidate.extra_pods => continue,
-                    Step::Pod(_, node) if again && self.all_taken(index, *node, &sequence) => continue,
-                    _ => {}
-                }
-                if !candidate.evictable {
-                    if below_guarantee && self.moves {
-                        whole.insert(index);
-                        sequence.push(*step);
-                    }
-                    continue;
-                }
-                let Some(mut part) = self.parts(&[*step]).pop() else { continue };
-                if part.whole {
-                    // The pods that earlier steps have taken are not held any more.
-                    part.amount.add(&candidate.info.need, -i64::from(before));
-                }
-                if self.may_take(&part, &hypothetical, below_guarantee) {
-                    if below_guarantee && part.whole {
-                        self.leave_shrinkable(candidate.info.team, &mut sequence, &mut hypothetical);
-                    }
-                    let account = candidate.info.account();
-                    self.cluster.quotas.assume(&mut hypothetical, account, &part.amount, -1);
-                    sequence.push(*step);
-                    if part.whole {
-                        whole.insert(index);
-                    } else {
-                        *taken.entry(index).or_default() += 1;
-                    }
+        let mut sequence = Sequence {
+            steps: Vec::new(),
+            hypothetical: self.assumptions.hypothetical.clone(),
+            pods: BTreeMap::new(),
+            whole: BTreeSet::new(),
+        };
+        let passes = [Pass::AboveGuarantee, Pass::WholeBelow, Pass::PodsBelow];
+        let is_allowed = |pass: &Pass| *pass == Pass::AboveGuarantee || self.basis == Basis::WithinGuarantee;
+        for pass in passes.into_iter().filter(is_allowed) {
+            for step in order {
+                if self.is_open(*step, pass, &sequence) {
+                    self.add_if_permitted(*step, pass, &mut sequence);
                 }
             }
         }
-        sequence
+        sequence.steps
+    }
+
+    /// Whether a step belongs to a pass, and its candidate still has what the step takes.
+    fn is_open(&self, step: Step, pass: Pass, sequence: &Sequence) -> bool {
+        let index = step.candidate();
+        let extra = || self.candidates[index].extra_pods > sequence.pods_of(index);
+        !sequence.whole.contains(&index)
+            && match (step, pass) {
+                (Step::Whole(_), Pass::AboveGuarantee | Pass::WholeBelow) => true,
+                (Step::Whole(_), Pass::PodsBelow) | (Step::Pod(..), Pass::WholeBelow) => false,
+                (Step::Pod(..), Pass::AboveGuarantee) => extra(),
+                (Step::Pod(_, node), Pass::PodsBelow) => {
+                    extra() && !self.all_taken(index, node, &sequence.steps)
+                }
+            }
+    }
+
+    /// Adds a step to a sequence if it is permitted after those before it.
+    fn add_if_permitted(&self, step: Step, pass: Pass, sequence: &mut Sequence) {
+        let (index, below_guarantee) = (step.candidate(), pass != Pass::AboveGuarantee);
+        let candidate = &self.candidates[index];
+        if !candidate.evictable {
+            if below_guarantee && self.moves {
+                sequence.whole.insert(index);
+                sequence.steps.push(step);
+            }
+            return;
+        }
+        let Some(mut part) = self.parts(&[step]).pop() else { return };
+        if part.whole {
+            // The pods that earlier steps have taken are not held any more.
+            part.amount.add(&candidate.info.need, -i64::from(sequence.pods_of(index)));
+        }
+        if !self.may_take(&part, &sequence.hypothetical, below_guarantee) {
+            return;
+        }
+        if below_guarantee && part.whole {
+            self.leave_shrinkable(candidate.info.team, &mut sequence.steps, &mut sequence.hypothetical);
+        }
+        let account = candidate.info.account();
+        self.cluster.quotas.assume(&mut sequence.hypothetical, account, &part.amount, -1);
+        sequence.steps.push(step);
+        if part.whole {
+            sequence.whole.insert(index);
+        } else {
+            *sequence.pods.entry(index).or_default() += 1;
+        }
     }
 
     /// Whether a sequence takes all pods that a candidate has on a node.

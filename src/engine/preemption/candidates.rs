@@ -10,15 +10,50 @@ use std::rc::Rc;
 use crate::preemption::borrowers::Borrowers;
 use crate::preemption::candidate::Excluded;
 use crate::preemption::search::{Basis, Search};
-use crate::types::WorkloadId;
 use crate::types::ids::{Priority, TeamId};
 use crate::types::ratio::Ratio;
 use crate::types::submission::SubmissionOrder;
+use crate::types::{Time, WorkloadId};
 
 /// Up to this many reclaimable workloads, all of them are examined (law 4).
 const MAX_UNCONFINED: usize = 64;
 /// A search that is not wide keeps at most this many candidates, the cheapest.
 const MAX_CANDIDATES: usize = 512;
+
+/// The order of candidates, by the cost of each alone. They are compared field by field, in the order of the fields; what is
+/// less comes first.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct CandidateOrder {
+    /// Whether it was admitted: pods that never were are evicted before all others (law 15).
+    admitted: bool,
+    /// Whether it may not be evicted, only moved.
+    only_moves: bool,
+    /// Whether its eviction leaves its team below the guarantee (law 3).
+    below_guarantee: bool,
+    /// Whether it has not run for its minimum run time yet.
+    under_min_runtime: bool,
+    /// Whether it is of the preemptor's team, or no guarantee that protects it is smaller: a larger workload goes before the rest
+    /// of its team (law 2).
+    fits_guarantee: bool,
+    /// Whether another candidate of its team has a lower priority.
+    above_lowest: bool,
+    /// Whether it is of the preemptor's team, of which the preemptor needs no victim.
+    own_unneeded: bool,
+    /// The cost of its eviction.
+    cost: i128,
+    /// The share of its team, the largest first.
+    share: Reverse<Ratio>,
+    /// Its priority, the lowest first.
+    priority: Priority,
+    /// The number of its pods, the smallest first.
+    pods: u32,
+    /// Its start, the newest first.
+    started: Reverse<Time>,
+    /// Its place in the order of submission, the newest first.
+    submission_order: Reverse<SubmissionOrder>,
+    /// Ends every tie, so that the result depends only on the input (law 10).
+    id: WorkloadId,
+}
 
 impl Search<'_> {
     /// Collects the candidates, sorted by the cost of each alone. With many reclaimable workloads the search
@@ -104,29 +139,23 @@ impl Search<'_> {
         }
         self.candidates.sort_by_cached_key(|candidate| {
             let info = candidate.info;
-            let lower = lowest.get(&info.team).is_some_and(|low| *low < candidate.priority);
-            let share = shares.get(&info.team).copied().unwrap_or(Ratio::ZERO);
-            (
-                (
-                    !(candidate.evictable && candidate.first),
-                    !candidate.evictable,
-                    candidate.evictable
-                        && candidate.falls_below_guarantee(cluster, preemptor.pool, hypothetical),
-                    candidate.under_min_runtime,
-                    candidate.own || !candidate.is_oversize(),
-                    lower,
-                    candidate.own && !own_needed,
-                ),
-                (
-                    candidate.cost,
-                    Reverse(share),
-                    candidate.priority,
-                    info.usage.staying_pods(),
-                    Reverse(candidate.started),
-                ),
-                Reverse(SubmissionOrder::of(&info.workload)),
-                info.workload.id.clone(),
-            )
+            CandidateOrder {
+                admitted: !(candidate.evictable && candidate.first),
+                only_moves: !candidate.evictable,
+                below_guarantee: candidate.evictable
+                    && candidate.falls_below_guarantee(cluster, preemptor.pool, hypothetical),
+                under_min_runtime: candidate.under_min_runtime,
+                fits_guarantee: candidate.own || !candidate.is_oversize(),
+                above_lowest: lowest.get(&info.team).is_some_and(|low| *low < candidate.priority),
+                own_unneeded: candidate.own && !own_needed,
+                cost: candidate.cost,
+                share: Reverse(shares.get(&info.team).copied().unwrap_or(Ratio::ZERO)),
+                priority: candidate.priority,
+                pods: info.usage.staying_pods(),
+                started: Reverse(candidate.started),
+                submission_order: Reverse(SubmissionOrder::of(&info.workload)),
+                id: info.workload.id.clone(),
+            }
         });
     }
 }

@@ -100,11 +100,8 @@ impl<'a> Search<'a> {
             && if own {
                 cluster.priority_of(info) < preemptor.priority
             } else {
-                {
-                    let levels = &*borrower.levels;
-                    let protection = self.protection_of(levels, info);
-                    cluster.quotas.beyond_guarantee(preemptor.pool, protection, &info.need, hypothetical)
-                }
+                let protection = self.protection_of(&borrower.levels, info);
+                cluster.quotas.beyond_guarantee(preemptor.pool, protection, &info.need, hypothetical)
             };
         let min_runtime_end = min_runtime_end(cluster, info, started);
         let under_min_runtime = self.now < min_runtime_end

@@ -144,23 +144,7 @@ impl Search<'_> {
         // No workload moves where siblings are preempted by priority: the move would disturb equals for priority.
         let moves = moves && own.is_empty();
         classified.taken = own;
-        // What asks for nothing that a guarantee covers may be taken only while its team borrows, so it comes first.
-        let is_covered = |part: &Part| {
-            let mut levels = self.candidates[part.candidate].levels.iter();
-            levels.any(|at| quotas.quota_usage(self.preemptor.pool, *at).covers_any(&part.amount))
-        };
-        // A part that may not leave its team below the guarantee comes before one that may: only one of them can.
-        let may_fall_below = |part: &Part| {
-            self.basis == Basis::WithinGuarantee && !self.candidates[part.candidate].is_covered(self.cluster)
-        };
-        // Smaller parts first, so that as few parts as possible leave a team below its guarantee. Workloads that shrink
-        // come last: where others leave the team below its guarantee, it covers the pods that they would lose (law 3).
-        if left.len() > 1 {
-            left.sort_by_cached_key(|part| {
-                let amount = part.amount.entries().map(|(_, milli)| milli).max();
-                (!part.whole, is_covered(part), may_fall_below(part), amount, part.candidate)
-            });
-        }
+        self.sort_for_guarantees(&mut left);
         while !left.is_empty() {
             let may_take = |part: &Part, below_guarantee: bool| {
                 self.may_take(part, &classified.hypothetical, below_guarantee)
@@ -177,6 +161,29 @@ impl Search<'_> {
             }
         }
         Some(classified)
+    }
+
+    /// Sorts parts of other teams so that as few of them as possible leave their team below its guarantee (law 3).
+    fn sort_for_guarantees(&self, parts: &mut [Part]) {
+        if parts.len() < 2 {
+            return;
+        }
+        // What asks for nothing that a guarantee covers may be taken only while its team borrows, so it comes first.
+        let is_covered = |part: &Part| {
+            let mut levels = self.candidates[part.candidate].levels.iter();
+            let quotas = &self.cluster.quotas;
+            levels.any(|at| quotas.quota_usage(self.preemptor.pool, *at).covers_any(&part.amount))
+        };
+        // A part that may not leave its team below the guarantee comes before one that may: only one of them can.
+        let may_fall_below = |part: &Part| {
+            self.basis == Basis::WithinGuarantee && !self.candidates[part.candidate].is_covered(self.cluster)
+        };
+        // Workloads that shrink come last: where others leave the team below its guarantee, it covers the pods that they would
+        // lose. Smaller parts come first.
+        parts.sort_by_cached_key(|part| {
+            let amount = part.amount.entries().map(|(_, milli)| milli).max();
+            (!part.whole, is_covered(part), may_fall_below(part), amount, part.candidate)
+        });
     }
 
     /// Whether a part may be evicted or shrunk after the hypothetical changes (law 3). `below_guarantee` permits
