@@ -38,7 +38,24 @@ pub fn run(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
         .map(|(position, action)| (action.workload().clone(), position))
         .collect();
     let (growing, held_back) = growing(scheduler, &admitted, now);
-    let mut open = growing.clone();
+    for id in add_pods(scheduler, growing.clone(), now) {
+        if let Some(from) = growing.get(&id) {
+            write_growth(scheduler, &id, from, admitted.get(&id).copied(), plan);
+        }
+    }
+    // What holds growth back may be gone without any change of capacity.
+    if held_back.is_none() {
+        scheduler.cursor.grown = scheduler.cursor.generation;
+    }
+    scheduler.cursor.held_back = held_back;
+}
+
+/// Adds pods to these workloads one at a time while there is capacity; returns those that got any.
+fn add_pods(
+    scheduler: &mut Scheduler,
+    mut open: BTreeMap<WorkloadId, Admission>,
+    now: Time,
+) -> BTreeSet<WorkloadId> {
     let mut grown: BTreeSet<WorkloadId> = BTreeSet::new();
     while let Some(id) = next(&scheduler.state, &open) {
         let Some(admission) = open.get_mut(&id) else { break };
@@ -52,30 +69,32 @@ pub fn run(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
             open.remove(&id);
         }
     }
-    for id in grown {
-        let (Some(info), Some(from)) = (scheduler.state.get(&id), growing.get(&id).cloned()) else {
-            continue;
-        };
-        let Some(to) = info.phase.admission().cloned() else { continue };
-        match admitted.get(&id).and_then(|position| plan.actions.get_mut(*position)) {
-            // It starts with the added pods.
-            Some(Action::Admit { admission, message, .. }) => {
-                message.push(' ');
-                message.push_str(&explain::starts_larger(info, from.pods, &to));
-                *admission = to;
-            }
-            _ => {
-                let message = explain::grown(info, from.pods, to.pods);
-                let cause = ResizeCause::Grown;
-                resize(scheduler, Resize { id: &id, from, to, cause, preemptor: None, message }, plan);
-            }
+    grown
+}
+
+/// Writes the growth of a workload into the plan: as a part of its admission, where the plan has that at a `position`, or as a
+/// resize of what runs.
+fn write_growth(
+    scheduler: &mut Scheduler,
+    id: &WorkloadId,
+    from: &Admission,
+    position: Option<usize>,
+    plan: &mut Plan,
+) {
+    let Some(info) = scheduler.state.get(id) else { return };
+    let Some(to) = info.phase.admission().cloned() else { return };
+    match position.and_then(|position| plan.actions.get_mut(position)) {
+        Some(Action::Admit { admission, message, .. }) => {
+            message.push(' ');
+            message.push_str(&explain::starts_larger(info, from.pods, &to));
+            *admission = to;
+        }
+        _ => {
+            let message = explain::grown(info, from.pods, to.pods);
+            let (from, cause) = (from.clone(), ResizeCause::Grown);
+            resize(scheduler, Resize { id, from, to, cause, preemptor: None, message }, plan);
         }
     }
-    // What holds growth back may be gone without any change of capacity.
-    if held_back.is_none() {
-        scheduler.cursor.grown = scheduler.cursor.generation;
-    }
-    scheduler.cursor.held_back = held_back;
 }
 
 /// The elastic workloads that may grow now, with their admissions: those that run, and those `admitted` in this plan.
@@ -144,10 +163,12 @@ fn add_pod(scheduler: &mut Scheduler, id: &WorkloadId, admission: &mut Admission
         *admission.nodes.entry(scheduler.state.nodes.name(node).clone()).or_default() += pods;
         admission.pods += pods;
     }
+    let to = admission.clone();
     let phase = match scheduler.state.get(id).map(|info| info.phase.clone()) {
-        Some(Phase::Starting(_)) => Phase::Starting(admission.clone()),
-        Some(Phase::Resizing { from, .. }) => Phase::Resizing { from, to: admission.clone() },
-        _ => Phase::Resizing { from, to: admission.clone() },
+        Some(Phase::Starting(_)) => Phase::Starting(to),
+        // It goes on from the admission before its first added pod.
+        Some(Phase::Resizing { from, .. }) => Phase::Resizing { from, to },
+        _ => Phase::Resizing { from, to },
     };
     scheduler.state.set_phase(id, phase);
     true
