@@ -81,7 +81,7 @@ pub fn kept_back(scheduler: &Scheduler, attempt: Attempt<'_>) -> Option<Verdict>
         false => attempt.nodes.into(),
     };
     let attempt = Attempt { nodes: &nodes, ..attempt };
-    let (_, Victims { placement, .. }) = look(scheduler, attempt, &[], None).found?;
+    let (_, Victims { placement, .. }) = search_uncharged(scheduler, attempt, &[], None).found?;
     let there = |slot: &Slot| slot.placement.keys().any(|node| placement.contains_key(node));
     let (reservation, slot) = reserve::binding(scheduler, waiting, pool).find(|(_, slot)| there(slot))?;
     Some(explain::reserved(&scheduler.state, reservation, slot))
@@ -124,7 +124,8 @@ fn search(
     masked: &[Masked],
     kept: Option<&reserve::Kept>,
 ) -> Option<(Cost, Victims)> {
-    let SearchResult { found, retry_at, skipped, tried, bounded } = look(scheduler, attempt, masked, kept);
+    let SearchResult { found, retry_at, skipped, tried, bounded } =
+        search_uncharged(scheduler, attempt, masked, kept);
     let cursor = &mut scheduler.cursor;
     cursor.awaits_start |= skipped;
     cursor.wake = [cursor.wake, retry_at].into_iter().flatten().min();
@@ -135,8 +136,8 @@ fn search(
     found
 }
 
-/// The result of that search, which changes nothing.
-fn look(
+/// The result of that search, without a charge.
+fn search_uncharged(
     scheduler: &Scheduler,
     attempt: Attempt<'_>,
     masked: &[Masked],
@@ -155,7 +156,7 @@ fn look(
     let preemptor = Preemptor::of(waiting, pool, nodes, taken, &ending);
     let reclaimable = &scheduler.queue.reclaimable;
     debug_assert!(reclaimable.is_current(state, pool), "the order of teams in a pool is kept up to date");
-    let scene = SearchInput {
+    let input = SearchInput {
         cluster: state,
         pending: &scheduler.queue.pending,
         reclaimable,
@@ -167,5 +168,5 @@ fn look(
         kept.is_none_or(|kept| kept.stay_whole_after(scheduler, waiting, victims, masked))
     };
     let conditions = Conditions { barred: &|id| scheduler.pauses(id), permits: &permits };
-    preemption::search(scene, preemptor, conditions, now)
+    preemption::search(input, preemptor, conditions, now)
 }

@@ -46,7 +46,7 @@ pub fn admissible(
     }
     let mut others = not_binding(scheduler, waiting, pool, &respected);
     others.retain(lasts);
-    let found = match first_broken(scheduler, waiting, pool, &found, &kept, &respected) {
+    let found = match first_broken(scheduler, pool, (&waiting.need, &found), &kept, &respected) {
         None => found,
         Some((reservation, slot)) => {
             let verdict = explain::reserved(&scheduler.state, reservation, slot);
@@ -73,7 +73,7 @@ fn sparing(
 ) -> Option<Placement> {
     let Attempt { waiting, pool, .. } = attempt;
     let all = [respected, others].concat();
-    if first_broken(scheduler, waiting, pool, &found, others, &all).is_none() {
+    if first_broken(scheduler, pool, (&waiting.need, &found), others, &all).is_none() {
         return Some(found);
     }
     place_beside(scheduler, attempt, &[kept, others].concat(), &all)
@@ -95,7 +95,8 @@ pub fn note_taken(scheduler: &mut Scheduler, waiting: &WaitingWorkload, pool: Po
     let all = [respected.as_slice(), &others].concat();
     for reserved in &others {
         let broken =
-            first_broken(scheduler, waiting, pool, placement, std::slice::from_ref(reserved), &all).is_some();
+            first_broken(scheduler, pool, (&waiting.need, placement), std::slice::from_ref(reserved), &all)
+                .is_some();
         if broken {
             scheduler.reservations.change(&(pool, reserved.0.team), |reservation| reservation.taken = true);
         }
@@ -126,7 +127,7 @@ fn spare_others(
     others.retain(|(reservation, _)| age(reservation) < age(&own));
     respected.retain(|(reservation, _)| reservation.owner != own.owner);
     let (lasting, all) = ([kept.as_slice(), &others].concat(), [respected.as_slice(), &others].concat());
-    let Some((older, _)) = first_broken(scheduler, waiting, pool, &found, &others, &all) else {
+    let Some((older, _)) = first_broken(scheduler, pool, (&waiting.need, &found), &others, &all) else {
         return found;
     };
     let Some(there) = place_beside(scheduler, attempt, &lasting, &all) else { return found };

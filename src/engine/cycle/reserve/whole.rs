@@ -47,14 +47,13 @@ pub fn is_whole(scheduler: &mut Scheduler, pool: PoolId, reservation: &Reservati
     })
 }
 
-/// Whether it is still there if a workload is placed on these nodes.
+/// Whether it is still there if pods of this need come to these nodes.
 fn stays_whole(
     scheduler: &mut Scheduler,
     pool: PoolId,
     (reservation, slot): (&Reservation, &Slot),
     respected: &[Reserved],
-    waiting: &WaitingWorkload,
-    placement: &Placement,
+    (need, placement): (&Vector, &Placement),
 ) -> bool {
     if !slot.placement.keys().any(|node| placement.contains_key(node)) {
         return true;
@@ -63,7 +62,7 @@ fn stays_whole(
     with_masked(scheduler, &earlier, |scheduler| {
         let mut shared = slot.placement.iter().filter_map(|at| Some((at, placement.get(at.0)?)));
         shared.all(|((node, pods), more)| {
-            fits_then(scheduler, reservation, slot, (*node, *pods), Some((&waiting.need, *more)))
+            fits_then(scheduler, reservation, slot, (*node, *pods), Some((need, *more)))
         })
     })
 }
@@ -97,18 +96,17 @@ pub fn ends_lending(
     lends(&freed, None) && !lends(&freed, Some(beside))
 }
 
-/// The first of these reservations that would not stay whole if a workload were placed on these nodes.
+/// The first of these reservations that would not stay whole if pods of this need came to these nodes.
 pub fn first_broken<'k>(
     scheduler: &mut Scheduler,
-    waiting: &WaitingWorkload,
     pool: PoolId,
-    placement: &Placement,
+    (need, placement): (&Vector, &Placement),
     reserved: &'k [Reserved],
     respected: &[Reserved],
 ) -> Option<&'k Reserved> {
     let mut reserved = reserved.iter();
     reserved.find(|(reservation, slot)| {
-        !stays_whole(scheduler, pool, (reservation, slot), respected, waiting, placement)
+        !stays_whole(scheduler, pool, (reservation, slot), respected, (need, placement))
     })
 }
 
