@@ -82,7 +82,7 @@ pub fn no_room(state: &ClusterState, nodes: &[NodeId], request: &Request<'_>) ->
     let all = state.nodes.free_in(request.pool).filter(|(_, count)| *count == nodes.len());
     let free = all.map_or_else(|| free_on(state, nodes), |(free, _)| free.clone());
     let pool = state.quotas.pool_name(request.pool);
-    let total = Vector::default().plus(need, i64::from(pods));
+    let total = need.times(pods);
     // A pool has many nodes, of which few are nominated.
     let nominated = state.nodes.nominated();
     let kept = match all {

@@ -26,18 +26,11 @@ pub fn evicted(
     let preemptor_team = preemptor.and_then(|preemptor| state.get(preemptor)).map(|info| info.team);
     let preemptor = preemptor.map(|preemptor| label(state, preemptor));
     let by = preemptor.as_deref().unwrap_or_default();
-    let team_usage = || {
-        let (team, pool, mut held) = (victim.team, victim.usage.pool, victim.held());
-        let quota = state.quotas.quota_usage(pool, team);
-        // What the guarantee does not cover goes because the team borrows something else.
-        if !quota.covers_any(&held) {
-            quota.governed().for_each(|(index, _)| held.set(index, 1));
-        }
-        usage(state, team, pool, &held)
-    };
     let lost = format!("Ran for {} since its start.", span(ran));
     match reason {
-        EvictReason::Reclaimed => format!("{by} reclaims its team's guarantee. {} {lost}", team_usage()),
+        EvictReason::Reclaimed => {
+            format!("{by} reclaims its team's guarantee. {} {lost}", usage_of_team(state, victim))
+        }
         EvictReason::Preempted if victim.unadmitted.is_some() => {
             format!("{by} of the same team starts in its place: this pod was never admitted. {lost}")
         }
@@ -46,7 +39,9 @@ pub fn evicted(
             let shares = preemptor_team.and_then(|team| larger_share(state, victim, team));
             match shares {
                 Some(shares) => format!("{by} borrows capacity of which {shares}. {lost}"),
-                None => format!("{by} borrows capacity in its place. {} {lost}", team_usage()),
+                None => {
+                    format!("{by} borrows capacity in its place. {} {lost}", usage_of_team(state, victim))
+                }
             }
         }
         EvictReason::Moved if preemptor.is_none() => {
@@ -61,22 +56,7 @@ pub fn evicted(
             let message = lost_pod(victim.workload.failed_pods, ran);
             format!("{message}; all its pods restart together.")
         }
-        EvictReason::NotPlaced => {
-            // Whether other nodes have capacity is not known here: it is looked for from the queue, for all pods at once.
-            let avoided = victim.avoided_nodes.as_deref().filter(|avoided| !avoided.nodes.is_empty());
-            match avoided {
-                Some(avoided) => {
-                    let them = if avoided.nodes.len() == 1 {
-                        "that node until it changes"
-                    } else {
-                        "those nodes until they change"
-                    };
-                    let stuck = stuck(avoided);
-                    format!("{stuck}. Returns to the queue and avoids {them} or a pause is over. {lost}")
-                }
-                None => format!("Not all its pods have a node. Returns to the queue. {lost}"),
-            }
-        }
+        EvictReason::NotPlaced => format!("{} {lost}", not_placed(victim)),
         EvictReason::OverLimit => {
             let team = &state.quotas.team(victim.team).name;
             format!("Was never admitted, and team {team} holds more than its limit allows. {lost}")
@@ -91,6 +71,30 @@ pub fn evicted(
         }
         EvictReason::NotReady => rest.unwrap_or_default().to_owned(),
     }
+}
+
+/// What the team of a victim uses of what the victim asks for.
+fn usage_of_team(state: &ClusterState, victim: &WorkloadInfo) -> String {
+    let (team, pool, mut held) = (victim.team, victim.usage.pool, victim.held());
+    let quota = state.quotas.quota_usage(pool, team);
+    // What the guarantee does not cover goes because the team borrows something else.
+    if !quota.covers_any(&held) {
+        quota.governed().for_each(|(index, _)| held.set(index, 1));
+    }
+    usage(state, team, pool, &held)
+}
+
+/// Why a workload returns to the queue of which pods have no node, or cannot start on theirs.
+fn not_placed(victim: &WorkloadInfo) -> String {
+    // Whether other nodes have capacity is not known here: it is looked for from the queue, for all pods at once.
+    let Some(avoided) = victim.avoided_nodes.as_deref().filter(|avoided| !avoided.nodes.is_empty()) else {
+        return "Not all its pods have a node. Returns to the queue.".into();
+    };
+    let them = match avoided.nodes.len() {
+        1 => "that node until it changes",
+        _ => "those nodes until they change",
+    };
+    format!("{}. Returns to the queue and avoids {them} or a pause is over.", stuck(avoided))
 }
 
 /// The levels of two teams at which the team of a victim borrows a larger share than that of its preemptor, with both shares
