@@ -12,7 +12,6 @@ use crate::state::cluster::ClusterState;
 use crate::state::quotas::Hypothetical;
 use crate::state::workload::{Phase, WorkloadInfo};
 use crate::types::ids::{NodeId, TeamId};
-use crate::types::vector::Vector;
 use crate::types::{Action, Admission, EvictReason, Name, Plan, ResizeCause, Time, WorkloadId};
 
 /// Carries out the decision about one victim; `None` if the victim does not run any more.
@@ -108,7 +107,7 @@ fn without(
 fn still_borrows(state: &ClusterState, info: &WorkloadInfo, pods: u32) -> bool {
     let (quotas, pool) = (&state.quotas, info.usage.pool);
     let mut without = Hypothetical::new();
-    quotas.assume(&mut without, info.account(), &Vector::default().plus(&info.need, i64::from(pods)), -1);
+    quotas.assume(&mut without, info.account(), &info.need.times(pods), -1);
     let is_beyond = |at: &TeamId| quotas.each_beyond_guarantee(pool, std::iter::once(*at), &without);
     let guaranteed = quotas.guaranteed_levels(pool, info.team);
     // Without any guarantee, all is borrowed.

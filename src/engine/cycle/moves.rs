@@ -51,8 +51,7 @@ fn preemptor_of(scheduler: &Scheduler, id: &WorkloadId) -> Option<u64> {
 fn next_placement(scheduler: &Scheduler, nomination: &Nomination) -> Option<Placement> {
     let state = &scheduler.state;
     let preemptor = preemptor_of(scheduler, &nomination.id).and_then(|place| scheduler.nominations.at(place));
-    let victims = preemptor.into_iter().flat_map(|preemptor| &preemptor.victims);
-    let remaining: Vec<&Victim> = victims.filter(|victim| victim.still_runs(state)).collect();
+    let remaining = preemptor.map(|preemptor| preemptor.running_victims(state)).unwrap_or_default();
     let freed = freed_by(state, &remaining);
     let waiting = waiting_for(state, nomination)?;
     as_planned(state, &waiting, nomination, Capacity::Settled(&freed))

@@ -163,8 +163,7 @@ fn next_step(
     keeps_to_plan: bool,
 ) -> NextStep {
     let (state, pool) = (&scheduler.state, nomination.pool);
-    let remaining: Vec<&Victim> =
-        nomination.victims.iter().filter(|victim| victim.still_runs(state)).collect();
+    let remaining = nomination.running_victims(state);
     let freed = freed_by(state, &remaining);
     if !is_permitted(state, waiting, nomination, &remaining, &freed) {
         return NextStep::End;

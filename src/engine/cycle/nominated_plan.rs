@@ -131,9 +131,7 @@ pub fn goes_on_beside(
     start: &Placement,
 ) -> bool {
     let Some(waiting) = waiting_for(state, nomination) else { return false };
-    let remaining: Vec<&Victim> =
-        nomination.victims.iter().filter(|victim| victim.still_runs(state)).collect();
-    let mut freed = freed_by(state, &remaining);
+    let mut freed = freed_by(state, &nomination.running_victims(state));
     rules::occupy(&mut freed, &other.need, &other.profile, start);
     let nodes = placement::eligible(state, &waiting.request(nomination.pool));
     Capacity::Settled(&freed).place(state, &waiting, nomination.pool, &nodes).is_some()

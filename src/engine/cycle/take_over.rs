@@ -207,9 +207,7 @@ fn in_place_of(state: &ClusterState, nomination: &Nomination, attempt: Attempt<'
     {
         return None;
     }
-    let remaining: Vec<&Victim> =
-        nomination.victims.iter().filter(|victim| victim.still_runs(state)).collect();
-    let mut freed = freed_by(state, &remaining);
+    let mut freed = freed_by(state, &nomination.running_victims(state));
     for (node, pods) in &nomination.placement {
         freed.give(*node, &nomination.id, &nomination.need, *pods);
     }

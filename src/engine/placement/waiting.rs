@@ -84,7 +84,7 @@ impl WaitingWorkload {
     /// The workload at another of its sizes.
     pub fn at_size(&self, size: &SizedPod, share: Amount) -> Self {
         let (shape, need) = (Arc::clone(&size.shape), size.need.clone());
-        let total = Vector::default().plus(&need, i64::from(self.pods));
+        let total = need.times(self.pods);
         Self { shape, need, total, share: Some(share), ..self.clone() }
     }
 
@@ -124,7 +124,7 @@ impl WaitingWorkload {
     /// The workload, asking for this many pods.
     pub fn with_pods(mut self, pods: u32) -> Self {
         self.pods = pods;
-        self.total = Vector::default().plus(&self.need, i64::from(pods));
+        self.total = self.need.times(pods);
         self
     }
 
@@ -137,7 +137,7 @@ impl WaitingWorkload {
         }
         let mut other = self.clone();
         other.need.set(currency, worth);
-        other.total = Vector::default().plus(&other.need, i64::from(other.pods));
+        other.total = other.need.times(other.pods);
         Cow::Owned(other)
     }
 

@@ -34,11 +34,11 @@ impl<'a> Search<'a> {
         for (node, pods) in outcome.placement.iter().filter(|_| !self.preemptor.ending.is_empty()) {
             let there = |info: &WorkloadInfo| {
                 let ending = info.usage.terminating.get(node).copied().unwrap_or(0);
-                Vector::default().plus(&info.need, i64::from(ending))
+                info.need.times(ending)
             };
             // What it takes there beside what is free without them and what the set frees.
             let settled = self.cluster.nodes.get(*node).settled().amounts();
-            let mut lacks = Vector::default().plus(self.preemptor.need, i64::from(*pods)).plus(settled, -1);
+            let mut lacks = self.preemptor.need.times(*pods).plus(settled, -1);
             for info in self.ending() {
                 lacks.add(&there(info), 1);
             }

@@ -110,7 +110,7 @@ impl Search<'_> {
                 },
                 Some(nodes) => {
                     let pods = nodes.values().sum();
-                    let amount = Vector::default().plus(&info.need, i64::from(pods));
+                    let amount = info.need.times(pods);
                     Part { candidate, whole: false, nodes, pods, amount }
                 }
             }
@@ -215,7 +215,7 @@ impl Search<'_> {
     /// below that, also not as a whole (law 3).
     fn is_covered_once_shrunk(&self, candidate: &Candidate<'_>, hypothetical: &Hypothetical) -> bool {
         let (quotas, pool) = (&self.cluster.quotas, self.preemptor.pool);
-        let extra = Vector::default().plus(&candidate.info.need, i64::from(candidate.extra_pods));
+        let extra = candidate.info.need.times(candidate.extra_pods);
         candidate.extra_pods > 0
             && candidate.levels.iter().any(|at| quotas.quota_usage(pool, *at).has_guarantee())
             && !quotas.one_beyond_guarantee_without(pool, candidate.protection(), &extra, hypothetical)

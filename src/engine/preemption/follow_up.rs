@@ -61,7 +61,7 @@ struct RequeuedVictim<'a> {
 impl<'a> RequeuedVictim<'a> {
     fn of(info: &'a WorkloadInfo) -> Self {
         let (pods, (shape, need)) = (info.least_pods(), info.preferred_pod());
-        Self { info, shape, need, pods, total: Vector::default().plus(need, i64::from(pods)) }
+        Self { info, shape, need, pods, total: need.times(pods) }
     }
 }
 

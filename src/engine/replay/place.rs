@@ -25,7 +25,7 @@ impl Run {
         let index = nodes.keys().find_map(|node| state.nodes.find(node))?;
         let pool = state.nodes.get(index).pool;
         let info = state.get(id)?;
-        let amount = Vector::default().plus(&info.need, i64::from(pods));
+        let amount = info.need.times(pods);
         let borrowed = !state.quotas.within_guarantee(pool, info.team, &amount, &Hypothetical::new());
         let admission = Admission {
             pool: state.quotas.pool_name(pool).clone(),

@@ -1,4 +1,5 @@
-//! When workloads reach the longest wait or the longest run of their queue.
+//! When the time of a workload or team is up: the longest wait and run of a queue, a recall to the queue, pods that can never run
+//! again, and a limit that pods without an admission exceed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +8,7 @@ use crate::state::workload::{Phase, WorkloadInfo};
 use crate::types::ids::TeamId;
 use crate::types::{OnMaxWait, Paused, Queue, Time, WorkloadId};
 
-/// The deadlines of all workloads.
+/// The deadlines of all workloads and teams, and the times from which they count.
 #[derive(Clone, Debug, Default)]
 pub struct Deadlines {
     /// The time since which each workload that waits, or is about to start, has been waiting.

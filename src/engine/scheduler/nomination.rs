@@ -199,6 +199,12 @@ impl Nomination {
         self.victims.iter().map(|victim| victim.take.id())
     }
 
+    /// The victims that run on as before, because the decisions about them were not written.
+    #[must_use]
+    pub fn running_victims(&self, state: &ClusterState) -> Vec<&Victim> {
+        self.victims.iter().filter(|victim| victim.still_runs(state)).collect()
+    }
+
     /// Whether it is still the capacity that the workload asks for.
     #[must_use]
     pub fn is_for(&self, info: &WorkloadInfo) -> bool {
@@ -210,6 +216,6 @@ impl Nomination {
             && !info.workload.hold
             && info.team == self.team
             && same(&info.need, &self.need)
-            && same(&Vector::default().plus(&info.need, i64::from(pods)), &self.total)
+            && same(&info.need.times(pods), &self.total)
     }
 }

@@ -8,7 +8,6 @@ use crate::state::nodes::{Hold, NodeTable};
 use crate::state::quotas::QuotaTree;
 use crate::state::workload::{Phase, Usage, WorkloadInfo};
 use crate::types::ids::{NodeId, PoolId};
-use crate::types::vector::Vector;
 use crate::types::{Admission, Name};
 
 /// The usage of a workload: the nodes of its pods, and for further pods on its record, the planned nodes. The record is
@@ -168,7 +167,7 @@ pub fn queue_name(quotas: &QuotaTree, info: &WorkloadInfo) -> Name {
 pub fn charge_quotas(quotas: &mut QuotaTree, info: &WorkloadInfo, times: i64) {
     if info.usage.pods > 0 {
         let held = info.held();
-        let terminating = Vector::default().plus(&info.need, i64::from(info.usage.terminating_pods));
+        let terminating = info.need.times(info.usage.terminating_pods);
         quotas.hold(info.usage.pool, info.team, &held, &terminating, times);
         if info.charged_fixed {
             quotas.hold_fixed(info.usage.pool, info.team, &held.plus(&terminating, -1), times);

@@ -139,7 +139,7 @@ pub fn lending_will_allow(
         if let Holder::Workload(id) = holder
             && let Some(info) = state.get(id)
         {
-            let amount = Vector::default().plus(&info.need, i64::from(*pods));
+            let amount = info.need.times(*pods);
             state.quotas.assume(&mut hypothetical, info.account(), &amount, -1);
         }
     }

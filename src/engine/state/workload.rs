@@ -162,7 +162,7 @@ impl WorkloadInfo {
     /// The need of all wanted pods together.
     #[must_use]
     pub fn total(&self) -> Vector {
-        Vector::default().plus(&self.need, i64::from(self.workload.pods))
+        self.need.times(self.workload.pods)
     }
 
     /// The fewest pods that it may run with: all, or the minimum of an elastic workload.
@@ -206,7 +206,7 @@ impl WorkloadInfo {
     /// The need of its pods over all nodes, except terminating ones: the most that an eviction frees.
     #[must_use]
     pub fn staying_total(&self) -> Vector {
-        Vector::default().plus(&self.need, i64::from(self.usage.staying_pods()))
+        self.need.times(self.usage.staying_pods())
     }
 
     /// The pods that an elastic workload can lose and still run.
@@ -219,14 +219,14 @@ impl WorkloadInfo {
     /// The need of its minimum of pods together.
     #[must_use]
     pub fn least_total(&self) -> Vector {
-        Vector::default().plus(&self.need, i64::from(self.least_pods()))
+        self.need.times(self.least_pods())
     }
 
     /// The need of its minimum of pods together, at its smallest size.
     #[must_use]
     pub fn smallest_total(&self) -> Vector {
         let need = self.sizes.last().map_or(&self.need, |size| &size.need);
-        Vector::default().plus(need, i64::from(self.least_pods()))
+        need.times(self.least_pods())
     }
 
     /// What its usage is charged to.
@@ -270,7 +270,7 @@ impl WorkloadInfo {
     /// Its usage over all nodes.
     #[must_use]
     pub fn held(&self) -> Vector {
-        Vector::default().plus(&self.need, i64::from(self.usage.pods))
+        self.need.times(self.usage.pods)
     }
 
     /// The number of its pods that exist and have not ended.

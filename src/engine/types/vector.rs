@@ -171,6 +171,12 @@ impl Vector {
         total
     }
 
+    /// The amounts of so many pods of which each needs this.
+    #[must_use]
+    pub fn times(&self, pods: u32) -> Self {
+        Self::default().plus(self, i64::from(pods))
+    }
+
     /// Whether both hold the same amounts.
     #[must_use]
     pub fn equals(&self, other: &Self) -> bool {

@@ -38,7 +38,7 @@ pub fn masks_beside_victims(
             continue;
         }
         for (node, pods) in &slot.placement {
-            let reserved = Vector::default().plus(&reservation.need, i64::from(*pods));
+            let reserved = reservation.need.times(*pods);
             let kept = match slot.at {
                 Some(at) => beyond(&reserved, &held_until(scheduler, *node, at)),
                 None => {
