@@ -79,10 +79,7 @@ fn shifted(
     (pods, placement): (&BTreeMap<NodeId, u32>, &Placement),
 ) -> Admission {
     let mut to = without(state, info, admission, pods);
-    for (node, pods) in placement {
-        *to.nodes.entry(state.nodes.name(*node).clone()).or_default() += pods;
-        to.pods += pods;
-    }
+    state.nodes.add_pods(placement, &mut to);
     to.borrowed = admission.borrowed;
     to
 }

@@ -159,10 +159,7 @@ fn add_pod(scheduler: &mut Scheduler, id: &WorkloadId, admission: &mut Admission
     let placement = reserve::settle(scheduler, attempt, beside);
     let from = admission.clone();
     admission.borrowed |= waiting.preemptible && !waiting.within_guarantee(&scheduler.state, pool);
-    for (node, pods) in placement {
-        *admission.nodes.entry(scheduler.state.nodes.name(node).clone()).or_default() += pods;
-        admission.pods += pods;
-    }
+    scheduler.state.nodes.add_pods(&placement, admission);
     let to = admission.clone();
     let phase = match scheduler.state.get(id).map(|info| info.phase.clone()) {
         Some(Phase::Starting(_)) => Phase::Starting(to),

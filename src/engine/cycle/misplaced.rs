@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::cycle::evict::{Resize, evict, resize};
-use crate::cycle::replace::replaced;
+use crate::cycle::replace::go_on;
 use crate::cycle::requeue;
 use crate::explain;
 use crate::scheduler::Scheduler;
@@ -17,7 +17,7 @@ use crate::state::avoided_nodes::AvoidedNodes;
 use crate::state::cluster::ClusterState;
 use crate::state::workload::{Phase, WorkloadInfo};
 use crate::types::{
-    Admission, EvictReason, MisplacedPods, Name, OnPodLoss, Plan, ResizeCause, Time, WorkloadId, backoff,
+    Admission, EvictReason, MisplacedPods, Name, Plan, ResizeCause, Time, WorkloadId, backoff,
 };
 
 /// How long a workload avoids a node the first time.
@@ -147,12 +147,5 @@ fn next_admission(
     if kept.pods == admission.pods {
         return Some((kept, ResizeCause::Replaced));
     }
-    let on_loss = state.queue_of(info).map_or_else(|_| OnPodLoss::default(), |queue| queue.on_pod_loss);
-    if kept.pods == 0 || !info.workload.resizable || on_loss != OnPodLoss::Replace {
-        return None;
-    }
-    match replaced(state, id, admission, &kept) {
-        Some(to) => Some((to, ResizeCause::Replaced)),
-        None => (kept.pods >= info.least_pods()).then_some((kept, ResizeCause::Shrunk)),
-    }
+    go_on(state, info, admission, &kept)
 }

@@ -2,13 +2,13 @@
 //! queue.
 
 use crate::cycle::evict::{Resize, evict, resize};
-use crate::cycle::replace::replaced;
+use crate::cycle::replace::go_on;
 use crate::cycle::unreachable::is_awaited;
 use crate::explain;
 use crate::scheduler::Scheduler;
 use crate::state::cluster::ClusterState;
 use crate::state::workload::{Phase, WorkloadInfo};
-use crate::types::{Admission, EvictReason, OnPodLoss, Plan, ResizeCause, Time, WorkloadId};
+use crate::types::{Admission, EvictReason, Plan, ResizeCause, Time, WorkloadId};
 
 /// Decides about the running workloads that were admitted to nodes which do not exist any more or count as lost.
 pub fn run(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
@@ -44,23 +44,19 @@ fn next_admission(
     info: &WorkloadInfo,
     from: &Admission,
 ) -> Option<(Admission, ResizeCause, String)> {
-    let kept = remaining(state, info, from)?;
-    if let Some(to) = replaced(state, &info.workload.id, from, &kept) {
-        let message = explain::replaced(to.pods - kept.pods);
-        return Some((to, ResizeCause::Replaced, message));
-    }
-    if kept.pods < info.least_pods() {
-        return None;
-    }
-    let message = explain::lost_pods(from.pods.saturating_sub(kept.pods), kept.pods);
-    Some((kept, ResizeCause::Shrunk, message))
+    let kept = remaining(state, from);
+    let (to, cause) = go_on(state, info, from, &kept)?;
+    let message = match cause {
+        ResizeCause::Replaced => explain::replaced(to.pods - kept.pods),
+        _ => explain::lost_pods(from.pods.saturating_sub(kept.pods), kept.pods),
+    };
+    Some((to, cause, message))
 }
 
-/// The part of an admission on nodes that still exist; `None` if it is empty or the workload needs the lost pods.
-fn remaining(state: &ClusterState, info: &WorkloadInfo, admission: &Admission) -> Option<Admission> {
-    let on_loss = state.queue_of(info).map_or_else(|_| OnPodLoss::default(), |queue| queue.on_pod_loss);
+/// The part of an admission on nodes that still exist.
+fn remaining(state: &ClusterState, admission: &Admission) -> Admission {
     let mut kept = admission.clone();
     kept.nodes.retain(|name, _| state.nodes.present(name).is_some());
     kept.pods = kept.nodes.values().sum();
-    (kept.pods > 0 && info.workload.resizable && on_loss == OnPodLoss::Replace).then_some(kept)
+    kept
 }

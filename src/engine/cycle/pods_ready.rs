@@ -12,7 +12,7 @@ use crate::cycle::evict::evict;
 use crate::cycle::requeue;
 use crate::explain;
 use crate::scheduler::Scheduler;
-use crate::state::workload::{Phase, WorkloadInfo};
+use crate::state::workload::Phase;
 use crate::types::{EvictReason, Observed, Plan, PodsReady, Time, Workload, WorkloadId};
 
 /// Notes how many pods of a workload are ready.
@@ -54,22 +54,15 @@ pub fn lift(scheduler: &mut Scheduler, now: Time) {
 /// The earliest time at which a gang must be ready or a rest is over.
 #[must_use]
 pub fn next(scheduler: &Scheduler) -> Option<Time> {
-    let due = scheduler.retries.gangs.due.iter().find(|(_, id)| can_be_evicted(scheduler, id));
+    let due = scheduler.retries.gangs.due.iter().find(|(_, id)| scheduler.can_evict(id));
     [due, scheduler.retries.gangs.resting.first()].into_iter().flatten().map(|(at, _)| *at).min()
-}
-
-/// Whether a workload runs and no other decision about it is under way. Such a decision ends in another phase or a
-/// failed write, and either leads to a new cycle.
-fn can_be_evicted(scheduler: &Scheduler, id: &WorkloadId) -> bool {
-    let runs = |info: &WorkloadInfo| matches!(info.phase, Phase::Running(_));
-    scheduler.state.get(id).is_some_and(runs) && !scheduler.pauses(id)
 }
 
 /// Evicts the gangs that are not ready in time.
 pub fn run(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
     let passed = scheduler.retries.gangs.due.iter().take_while(|(at, _)| *at <= now);
     let due: Vec<WorkloadId> =
-        passed.map(|(_, id)| id).filter(|id| can_be_evicted(scheduler, id)).cloned().collect();
+        passed.map(|(_, id)| id).filter(|id| scheduler.can_evict(id)).cloned().collect();
     for id in due {
         evict_unready(scheduler, &id, now, plan);
         scheduler.retries.gangs.arm(&scheduler.state, &id);

@@ -6,13 +6,12 @@
 
 use crate::cycle::evict::evict;
 use crate::scheduler::Scheduler;
-use crate::state::workload::Phase;
 use crate::types::{EvictReason, Paused, Plan, Time, WorkloadId};
 
 /// The next time at which a workload is to return to the queue.
 #[must_use]
 pub fn next(scheduler: &Scheduler) -> Option<Time> {
-    let recalls = scheduler.deadlines.recalls.iter().filter(|(id, _)| is_possible(scheduler, id));
+    let recalls = scheduler.deadlines.recalls.iter().filter(|(id, _)| scheduler.can_evict(id));
     recalls.map(|(_, at)| *at).min()
 }
 
@@ -20,7 +19,7 @@ pub fn next(scheduler: &Scheduler) -> Option<Time> {
 pub fn run(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
     let due = scheduler.deadlines.recalls.iter().filter(|(_, at)| **at <= now);
     let due: Vec<WorkloadId> =
-        due.filter(|(id, _)| is_possible(scheduler, id)).map(|(id, _)| id.clone()).collect();
+        due.filter(|(id, _)| scheduler.can_evict(id)).map(|(id, _)| id.clone()).collect();
     for id in due {
         let Some(info) = scheduler.state.get(&id) else { continue };
         let asked = info.workload.requeue.zip(info.phase.admission());
@@ -33,10 +32,4 @@ pub fn run(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
         };
         evict(scheduler, &id, None, reason, now, plan);
     }
-}
-
-/// Whether a workload runs and can be evicted now, also as far as the last write goes.
-fn is_possible(scheduler: &Scheduler, id: &WorkloadId) -> bool {
-    let runs = scheduler.state.get(id).is_some_and(|info| matches!(info.phase, Phase::Running(_)));
-    runs && !scheduler.pauses(id)
 }

@@ -14,6 +14,7 @@ pub mod watch;
 use crate::prediction::Prediction;
 use crate::queue::WaitQueue;
 use crate::state::cluster::ClusterState;
+use crate::state::workload::Phase;
 use crate::types::{Settings, Time, WorkloadId};
 use cursor::CycleCursor;
 use deadlines::Deadlines;
@@ -79,5 +80,13 @@ impl Scheduler {
     #[must_use]
     pub fn pauses(&self, id: &WorkloadId) -> bool {
         self.retries.pauses(id)
+    }
+
+    /// Whether a workload runs and can be evicted now: no other decision about it is under way. Such a decision ends in another
+    /// phase or a failed write, and either leads to a new cycle.
+    #[must_use]
+    pub fn can_evict(&self, id: &WorkloadId) -> bool {
+        let runs = self.state.get(id).is_some_and(|info| matches!(info.phase, Phase::Running(_)));
+        runs && !self.pauses(id)
     }
 }

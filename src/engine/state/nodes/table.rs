@@ -12,7 +12,7 @@ use crate::state::nodes::fitting::FittingCache;
 use crate::state::nodes::node::{Hold, NodeInfo};
 use crate::types::ids::{NodeId, PoolId};
 use crate::types::vector::{PODS, Resources, Vector};
-use crate::types::{Name, Node, PodShape};
+use crate::types::{Admission, Name, Node, PodShape};
 
 /// A node that lists no pod slots takes as many pods as its other resources allow.
 const UNLIMITED_SLOTS: i64 = 1 << 50;
@@ -88,6 +88,14 @@ impl NodeTable {
     #[must_use]
     pub fn present(&self, name: &Name) -> Option<NodeId> {
         self.find(name).filter(|node| self.get(*node).node.is_some())
+    }
+
+    /// Adds the pods of a placement to an admission.
+    pub fn add_pods(&self, placement: &Placement, admission: &mut Admission) {
+        for (node, pods) in placement {
+            *admission.nodes.entry(self.name(*node).clone()).or_default() += pods;
+            admission.pods += pods;
+        }
     }
 
     /// Learns which resources count devices. Call it before amounts of new resources are held.
