@@ -8,6 +8,7 @@ use crate::preemption::Take;
 use crate::scheduler::nomination::{Nomination, Victim};
 use crate::state::cluster::ClusterState;
 use crate::state::freed::Freed;
+use crate::state::lending;
 use crate::state::quotas::Hypothetical;
 use crate::state::rules;
 use crate::state::workload::WorkloadInfo;
@@ -92,7 +93,7 @@ pub fn is_permitted(
             && refusal::barred(state, info).is_none()
             && (waiting.preemptible || quotas.holds_fixed(pool, team, total))
             && (quotas.own_guarantee_would_hold(pool, team, total, &without)
-                || rules::lending_allows(state, team, pool, total, freed, &without))
+                || lending::allows(state, waiting.loan(pool), freed, &without))
 }
 
 /// Whether a preemptor that starts while its victims still end leaves older nominations what is free on these nodes and what comes

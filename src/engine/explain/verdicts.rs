@@ -9,6 +9,7 @@ use crate::prediction::timeline::Slot;
 use crate::scheduler::reservations::{Level, QuotaStart, Reservation};
 use crate::state::cluster::ClusterState;
 use crate::state::freed::Freed;
+use crate::state::lending::{self, Loan};
 use crate::state::quotas::Hypothetical;
 use crate::state::rules;
 use crate::state::workload::WorkloadInfo;
@@ -299,7 +300,7 @@ pub fn must_fit_guarantee(state: &ClusterState, waiting: &WaitingWorkload, pool:
 /// Other teams do not lend as much as a workload would borrow.
 pub fn lending_refusal(state: &ClusterState, team: TeamId, pool: PoolId, total: &Vector) -> Option<Verdict> {
     let same = Hypothetical::new();
-    (!rules::lending_allows(state, team, pool, total, &Freed::new(), &same)).then(|| {
+    (!lending::allows(state, Loan { pool, team, total }, &Freed::new(), &same)).then(|| {
         let kept = state.quotas.reserve_after(pool, team, total, &same);
         let borrowed = borrowed(state, team, pool, total);
         let borrows = if borrowed.equals(total) || borrowed.nonzero().next().is_none() {
@@ -319,7 +320,7 @@ pub fn lending_refusal(state: &ClusterState, team: TeamId, pool: PoolId, total: 
 /// Other teams never lend as much as a workload would borrow, as they lend now; `None` where they may, or where it may start at
 /// a smaller size.
 pub fn never_lent(state: &ClusterState, waiting: &WaitingWorkload, pool: PoolId) -> Option<Verdict> {
-    let (index, most, kept) = rules::never_lent(state, waiting.team, pool, &waiting.total)?;
+    let (index, most, kept) = lending::never_lent(state, waiting.loan(pool))?;
     if state.at(waiting.index).is_some_and(|info| rules::may_shrink(state, info)) {
         return None;
     }

@@ -8,9 +8,9 @@ use crate::placement::request::Request;
 use crate::placement::search;
 use crate::state::cluster::ClusterState;
 use crate::state::freed::Freed;
+use crate::state::lending::{self, Loan};
 use crate::state::nodes::Placement;
 use crate::state::quotas::{Funding, Hypothetical};
-use crate::state::rules;
 use crate::state::sizes::SizedPod;
 use crate::state::users::UserOf;
 use crate::state::workload::WorkloadInfo;
@@ -146,6 +146,11 @@ impl WaitingWorkload {
         state.at(self.index).map_or(Funding::Funded, |info| state.funding(info, pool, &self.total))
     }
 
+    /// What other teams would have to lend it in a pool, as far as its guarantee does not hold it.
+    pub fn loan(&self, pool: PoolId) -> Loan<'_> {
+        Loan { pool, team: self.team, total: &self.total }
+    }
+
     /// The placement request for a pool.
     pub fn request(&self, pool: PoolId) -> Request<'_> {
         Request {
@@ -247,7 +252,7 @@ pub fn fits_now(
 #[must_use]
 pub fn is_covered_or_may_borrow(state: &ClusterState, waiting: &WaitingWorkload, pool: PoolId) -> bool {
     let (freed, same) = (Freed::new(), Hypothetical::new());
-    let lent = || rules::lending_allows(state, waiting.team, pool, &waiting.total, &freed, &same);
+    let lent = || lending::allows(state, waiting.loan(pool), &freed, &same);
     waiting.within_guarantee(state, pool) || waiting.may_exceed_guarantee(state, pool) && lent()
 }
 

@@ -13,6 +13,7 @@ use crate::placement::{self, Capacity, Placement};
 use crate::prediction::run_times::RunTimes;
 use crate::state::cluster::ClusterState;
 use crate::state::freed::Freed;
+use crate::state::lending;
 use crate::state::rules;
 use crate::state::workload::{Phase, WorkloadInfo};
 use crate::types::ids::{NodeId, PoolId};
@@ -311,8 +312,7 @@ impl<'a> Walk<'a> {
         }
         let (waiting, pool) = (self.waiting, self.pool);
         let within_guarantee = waiting.within_guarantee(self.state, pool);
-        let lent = within_guarantee
-            || rules::lending_will_allow(self.state, waiting.team, pool, &waiting.total, &freed, None);
+        let lent = within_guarantee || lending::will_allow(self.state, waiting.loan(pool), &freed, None);
         if !lent {
             return None;
         }

@@ -8,8 +8,9 @@ use crate::preemption::feasibility::Outcome;
 use crate::preemption::preemptor::Masked;
 use crate::preemption::search::{Basis, Search, request_of};
 use crate::state::freed::Freed;
+use crate::state::lending::{self, Loan};
 use crate::state::quotas::{Account, Hypothetical};
-use crate::state::rules::{free, free_on, lending_allows, occupy, oversize_in};
+use crate::state::rules::{free, free_on, occupy, oversize_in};
 use crate::state::workload::WorkloadInfo;
 use crate::types::WorkloadId;
 use crate::types::submission::SubmissionOrder;
@@ -258,9 +259,10 @@ impl Search<'_> {
     ) -> bool {
         let (cluster, quotas, pool) = (self.cluster, &self.cluster.quotas, self.preemptor.pool);
         let within_guarantee = self.within_guarantee_with(info, more, hypothetical);
+        let loan = Loan { pool, team: info.team, total: more };
         quotas.over_limit(pool, info.team, more, hypothetical).is_none()
             && (within_guarantee
                 || (cluster.preemptible(info) || quotas.holds_fixed(pool, info.team, more))
-                    && lending_allows(cluster, info.team, pool, more, freed, hypothetical))
+                    && lending::allows(cluster, loan, freed, hypothetical))
     }
 }

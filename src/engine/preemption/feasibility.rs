@@ -6,8 +6,9 @@ use crate::placement::{self, Capacity, Placement, Request};
 use crate::preemption::candidate::Candidate;
 use crate::preemption::search::{Basis, Search, Step, request_of};
 use crate::state::freed::Freed;
+use crate::state::lending::{self, Loan};
 use crate::state::quotas::{Exchange, Hypothetical};
-use crate::state::rules::{free_pods, lending_allows, occupy};
+use crate::state::rules::{free_pods, occupy};
 use crate::state::workload::WorkloadInfo;
 use crate::types::ids::{NodeId, TeamId};
 use crate::types::vector::Vector;
@@ -226,7 +227,8 @@ impl Search<'_> {
         let (quotas, preemptor) = (&self.cluster.quotas, &self.preemptor);
         let (pool, team, total, hypothetical) =
             (preemptor.pool, preemptor.team, preemptor.total, &classified.hypothetical);
-        let lent = |freed: &Freed| lending_allows(self.cluster, team, pool, total, freed, hypothetical);
+        let lent =
+            |freed: &Freed| lending::allows(self.cluster, Loan { pool, team, total }, freed, hypothetical);
         let freed = match self.basis {
             Basis::WithinGuarantee => {
                 let changes = (&self.assumptions.hypothetical, hypothetical);

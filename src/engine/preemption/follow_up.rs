@@ -15,7 +15,8 @@ use crate::preemption::cache::Cache;
 use crate::preemption::feasibility::{Outcome, Part};
 use crate::preemption::preemptor::{Preemptor, SearchInput};
 use crate::preemption::search::{Assumptions, Basis, Search, request_of};
-use crate::state::rules::{lending_allows, min_runtime_end, occupy};
+use crate::state::lending::{self, Loan};
+use crate::state::rules::{min_runtime_end, occupy};
 use crate::state::workload::WorkloadInfo;
 use crate::types::ids::{NodeId, PoolId, TeamId};
 use crate::types::ratio::Ratio;
@@ -188,9 +189,10 @@ impl Search<'_> {
         let (cluster, pool) = (self.cluster, self.preemptor.pool);
         let (quotas, RequeuedVictim { info, total, .. }) = (&cluster.quotas, victim);
         let Assumptions { hypothetical, freed, .. } = assumptions;
+        let loan = Loan { pool, team: info.team, total };
         let allowed = quotas.over_limit(pool, info.team, total, hypothetical).is_none()
             && (quotas.within_guarantee(pool, info.team, total, hypothetical)
-                || lending_allows(cluster, info.team, pool, total, freed, hypothetical));
+                || lending::allows(cluster, loan, freed, hypothetical));
         let capacity = Capacity::Settled(freed);
         allowed.then(|| placement::place(cluster, nodes, &self.request_for(victim), capacity)).flatten()
     }

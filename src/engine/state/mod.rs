@@ -6,6 +6,7 @@ pub mod cluster;
 pub mod fair_share;
 pub mod freed;
 pub mod holders;
+pub mod lending;
 pub mod nodes;
 pub mod quotas;
 pub mod rules;

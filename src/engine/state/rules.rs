@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::capacity::devices::Holder;
 use crate::state::cluster::ClusterState;
 use crate::state::freed::Freed;
 use crate::state::nodes::Placement;
-use crate::state::quotas::{Account, Hypothetical};
+use crate::state::quotas::Hypothetical;
 use crate::state::workload::WorkloadInfo;
 use crate::types::ids::{NodeId, PoolId, Priority, TeamId};
 use crate::types::vector::Vector;
@@ -104,101 +103,6 @@ pub fn eviction_cost(state: &ClusterState, info: &WorkloadInfo, pods: u32, start
     let all = info.usage.staying_pods();
     let elapsed = i128::try_from(unsaved(info, started, now).as_millis()).unwrap_or(i128::MAX);
     (root(all) - root(all.saturating_sub(pods))).saturating_mul(elapsed)
-}
-
-/// Whether the part of idle guarantees that is not lent stays free when a team borrows `total`, `freed` is freed as well
-/// and usage changes by `hypothetical`: what frees capacity may leave a guarantee idle, and more to be kept.
-#[must_use]
-pub fn lending_allows(
-    state: &ClusterState,
-    team: TeamId,
-    pool: PoolId,
-    total: &Vector,
-    freed: &Freed,
-    hypothetical: &Hypothetical,
-) -> bool {
-    !state.quotas.has_reserves(pool)
-        || leaves_reserves(state, (team, pool), total, (freed, hypothetical), &Vector::default())
-}
-
-/// The same once the workloads have ended that have no pods left in `ended`, beside other work that starts too, of an account.
-#[must_use]
-pub fn lending_will_allow(
-    state: &ClusterState,
-    team: TeamId,
-    pool: PoolId,
-    total: &Vector,
-    ended: &Freed,
-    beside: Option<(Account<'_>, &Vector)>,
-) -> bool {
-    if !state.quotas.has_reserves(pool) {
-        return true;
-    }
-    let mut hypothetical = Hypothetical::new();
-    for (holder, pods) in ended.nodes().flat_map(|node| ended.gone(node)) {
-        if let Holder::Workload(id) = holder
-            && let Some(info) = state.get(id)
-        {
-            let amount = info.need.times(*pods);
-            state.quotas.assume(&mut hypothetical, info.account(), &amount, -1);
-        }
-    }
-    let mut taken = Vector::default();
-    if let Some((account, amount)) = beside {
-        state.quotas.assume(&mut hypothetical, account, amount, 1);
-        taken.add(amount, 1);
-    }
-    leaves_reserves(state, (team, pool), total, (ended, &hypothetical), &taken)
-}
-
-/// Whether what is not lent stays free with `total` more of a team, after changes of capacity and usage, and with `taken` less.
-fn leaves_reserves(
-    state: &ClusterState,
-    (team, pool): (TeamId, PoolId),
-    total: &Vector,
-    (freed, hypothetical): (&Freed, &Hypothetical),
-    taken: &Vector,
-) -> bool {
-    let mut free = Vector::default();
-    for (index, info, _) in state.nodes.alive() {
-        if info.pool == pool && info.open() {
-            free.add(info.settled().amounts(), 1);
-            if let Some(more) = freed.get(&index) {
-                free.add(more, 1);
-            }
-        }
-    }
-    let reserve = state.quotas.reserve_after(pool, team, total, hypothetical);
-    reserve.nonzero().all(|(index, reserved)| {
-        let left = free.get(index).saturating_sub(total.get(index)).saturating_sub(taken.get(index));
-        total.get(index) == 0 || left >= reserved
-    })
-}
-
-/// A resource that a team can never borrow enough of for `total`, with what the nodes of the pool have of it and what is not lent
-/// of that while everything is idle; `None` if its guarantee could hold `total`, or enough could be lent.
-///
-/// Idle is best: what a lender runs frees at most as much of what it keeps as it takes of the nodes.
-#[must_use]
-pub fn never_lent(
-    state: &ClusterState,
-    team: TeamId,
-    pool: PoolId,
-    total: &Vector,
-) -> Option<(usize, i64, i64)> {
-    if !state.quotas.has_reserves(pool) || state.quotas.could_be_within_guarantee(pool, team, total) {
-        return None;
-    }
-    let mut most = Vector::default();
-    for (_, info, _) in state.nodes.alive().filter(|(_, info, _)| info.pool == pool) {
-        most.add(info.empty().amounts(), 1);
-    }
-    let reserve = state.quotas.reserve_when_idle(pool, team, total);
-    let mut short = reserve.nonzero().filter(|(index, reserved)| {
-        let asked = total.get(*index);
-        asked > 0 && most.get(*index).saturating_sub(asked) < *reserved
-    });
-    short.next().map(|(index, reserved)| (index, most.get(index), reserved))
 }
 
 /// Whether a running workload, once queued again, would be within guarantee after preempting lower priorities

@@ -12,7 +12,7 @@ use crate::prediction::timeline::running_admission;
 use crate::scheduler::Scheduler;
 use crate::scheduler::reservations::{Level, QuotaStart, Reservation, ReservedCapacity};
 use crate::state::cluster::ClusterState;
-use crate::state::rules;
+use crate::state::lending;
 use crate::state::workload::WorkloadInfo;
 use crate::types::ids::{PoolId, TeamId};
 use crate::types::{Time, Verdict};
@@ -139,7 +139,7 @@ pub fn quota_start(
     if !waiting.preemptible && !quotas.may_hold_fixed(pool, waiting.team, &waiting.total) {
         return None;
     }
-    if rules::never_lent(&scheduler.state, waiting.team, pool, &waiting.total).is_some() {
+    if lending::never_lent(&scheduler.state, waiting.loan(pool)).is_some() {
         return None;
     }
     let mut start = QuotaStart::Now;

@@ -9,7 +9,7 @@ use crate::placement::waiting::Attempt;
 use crate::prediction::timeline::{Slot, Until};
 use crate::scheduler::Scheduler;
 use crate::scheduler::reservations::{QuotaStart, Reservation, ReservedCapacity};
-use crate::state::rules;
+use crate::state::lending;
 use crate::types::Time;
 use crate::types::ids::NodeId;
 
@@ -231,6 +231,6 @@ fn may_start_then(scheduler: &Scheduler, attempt: Attempt<'_>, slot: &Slot, at: 
     }
     let freed = scheduler.prediction.timeline.freed_until(state, pool, at);
     let nodes: Vec<NodeId> = slot.placement.keys().copied().collect();
-    (!borrows || rules::lending_will_allow(state, waiting.team, pool, &waiting.total, &freed, None))
+    (!borrows || lending::will_allow(state, waiting.loan(pool), &freed, None))
         && Capacity::Settled(&freed).place(state, waiting, pool, &nodes).is_some()
 }

@@ -9,6 +9,7 @@ use crate::preemption::Masked;
 use crate::scheduler::Scheduler;
 use crate::scheduler::reservations::{Reservation, Reserved};
 use crate::state::freed::Freed;
+use crate::state::lending;
 use crate::state::quotas::Account;
 use crate::state::rules;
 use crate::state::workload::WorkloadInfo;
@@ -86,7 +87,7 @@ pub fn ends_lending(
         state.at(waiting.index).map_or_else(Vec::new, |info| rules::oversize_in(state, info, pool));
     let beside = (Account { team: waiting.team, oversize: &oversize }, &waiting.total);
     let lends = |freed: &Freed, beside: Option<(Account<'_>, &Vector)>| {
-        rules::lending_will_allow(state, owner.team, pool, &owner.total, freed, beside)
+        lending::will_allow(state, owner.loan(pool), freed, beside)
     };
     // What is lent already is lent then too, which is quickly seen: what ends on open nodes frees at least what is kept then.
     if lends(&Freed::new(), Some(beside)) {
