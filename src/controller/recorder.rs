@@ -10,7 +10,9 @@ use crate::api::record::time;
 use crate::cluster::mirror::Mirror;
 use crate::engine::Engine;
 use crate::engine::types::amount::{Amount, ResourceList};
-use crate::engine::types::{Action, Admission, DEFAULT_POOL, Name, Observed, Time, Workload, WorkloadId};
+use crate::engine::types::{
+    Action, Admission, DEFAULT_POOL, Name, Observed, TeamView, Time, Workload, WorkloadId,
+};
 use crate::history::Historian;
 use crate::history::record::{DECIDED, Fact, Sample, Transition};
 use crate::history::tracker::{Ended, Past, Subject, Tracker};
@@ -277,8 +279,9 @@ impl Recorder {
                 *sum = *sum + amount;
             }
         }
-        let waiting = waiting(engine);
-        for view in engine.teams() {
+        let teams = engine.teams();
+        let waiting = waiting(engine, &teams);
+        for view in &teams {
             let listed = [&view.guaranteed, &view.limit, &view.used].into_iter().flat_map(|list| list.keys());
             let wanted = waiting.get(&view.team).and_then(|pools| pools.get(&view.pool));
             let devices = wanted.into_iter().flat_map(|list| list.keys()).filter(|name| name.contains('/'));
@@ -310,9 +313,9 @@ struct Line<'a> {
 }
 
 /// What waits, by team and pool; with each team also for those above it.
-fn waiting(engine: &Engine) -> BTreeMap<Name, BTreeMap<Name, ResourceList>> {
-    let parents: BTreeMap<Name, Name> =
-        engine.teams().into_iter().filter_map(|view| Some((view.team, view.parent?))).collect();
+fn waiting(engine: &Engine, teams: &[TeamView]) -> BTreeMap<Name, BTreeMap<Name, ResourceList>> {
+    let parents: BTreeMap<&Name, &Name> =
+        teams.iter().filter_map(|view| Some((&view.team, view.parent.as_ref()?))).collect();
     let mut waiting: BTreeMap<Name, BTreeMap<Name, ResourceList>> = BTreeMap::new();
     for workload in engine.workloads().filter(|workload| workload.state == Observed::Queued && !workload.hold)
     {
@@ -327,7 +330,7 @@ fn waiting(engine: &Engine) -> BTreeMap<Name, BTreeMap<Name, ResourceList>> {
                 let of = sum.entry(resource.clone()).or_default();
                 *of = Amount::milli(of.as_milli().saturating_add(all));
             }
-            team = parents.get(at);
+            team = parents.get(at).copied();
         }
     }
     waiting

@@ -223,7 +223,8 @@ impl Simulation {
     }
 
     fn accelerators(&self) -> Accelerators {
-        self.options.accelerators.with_quotas_of(&self.run.engine().teams())
+        let listed = self.run.engine().resources_in_quotas();
+        self.options.accelerators.with_quotas(listed.iter().map(|resource| &**resource))
     }
 
     fn step(&mut self, step: &Step, submitted: Time) -> Result<(), ScenarioError> {

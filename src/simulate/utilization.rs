@@ -1,9 +1,11 @@
 //! Utilization over the whole simulation, and samples of usage over time.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::outcome::{Clock, Sample, Timeline, Usage};
 use crate::engine::replay::Run;
+use crate::engine::types::Name;
 use crate::engine::types::amount::{Amount, ResourceList};
 use crate::view::Accelerators;
 
@@ -91,15 +93,19 @@ impl UtilizationMeter {
         };
         let mut sample = Sample { at: Clock(now), ..Sample::default() };
         let teams = run.engine().teams();
+        let mut below: BTreeMap<(&Name, &Name), f64> = BTreeMap::new();
         for team in &teams {
-            let below = teams.iter().filter(|other| {
-                other.pool == team.pool && other.parent.as_ref().is_some_and(|parent| *parent == team.team)
-            });
+            if let Some(parent) = &team.parent {
+                *below.entry((parent, &team.pool)).or_default() += shown(&team.used);
+            }
+        }
+        for team in &teams {
             let used = shown(&team.used);
+            let below = below.get(&(&team.team, &team.pool)).copied().unwrap_or_default();
             let usage = Usage {
                 used,
                 borrowed: shown(&team.borrowed),
-                own: below.fold(used, |own, other| own - shown(&other.used)).max(0.0),
+                own: (used - below).max(0.0),
                 guaranteed: shown(&team.guaranteed),
             };
             sample.teams.insert((team.team.to_string(), team.pool.to_string()), usage);

@@ -19,6 +19,7 @@ pub fn teams(state: &ClusterState) -> Vec<TeamView> {
     let mut views = Vec::new();
     let fair = fair_share::shares(state);
     let unadmitted = unadmitted_usage(state);
+    let mut lenders = Lenders::new(state);
     for (team, info) in state.quotas.teams() {
         let Some(definition) = &info.team else { continue };
         for (pool_name, pool) in state.quotas.pools() {
@@ -36,10 +37,8 @@ pub fn teams(state: &ClusterState) -> Vec<TeamView> {
                 borrowed.set(index, quota_usage.borrowed(index, held));
             }
             for (index, guaranteed) in quota_usage.governed() {
-                lent.set(
-                    index,
-                    lent_out(state, pool, index, guaranteed.saturating_sub(quota_usage.held.get(index))),
-                );
+                let idle = guaranteed.saturating_sub(quota_usage.held.get(index));
+                lent.set(index, lenders.lent_out(pool, index, idle));
             }
             views.push(TeamView {
                 team: info.name.clone(),
@@ -123,31 +122,42 @@ fn list(state: &ClusterState, vector: &Vector) -> ResourceList {
     list
 }
 
-/// The part of an idle guarantee that other teams use: all borrowed capacity of the pool, divided among the lenders in
-/// proportion to their idle guarantees.
-fn lent_out(state: &ClusterState, pool: PoolId, index: usize, idle: i64) -> i64 {
-    if idle <= 0 {
-        return 0;
+/// What is borrowed in each pool, and what of the guarantees is idle there, added up when first asked for.
+struct Lenders<'a> {
+    state: &'a ClusterState,
+    /// Only teams without children, so that no usage counts twice.
+    leaves: Vec<TeamId>,
+    /// By pool and resource: what is borrowed, and what is idle.
+    sums: BTreeMap<(PoolId, usize), (i64, i64)>,
+}
+
+impl<'a> Lenders<'a> {
+    fn new(state: &'a ClusterState) -> Self {
+        let teams = || state.quotas.teams();
+        let parents: BTreeSet<TeamId> = teams().filter_map(|(_, info)| info.path.get(1).copied()).collect();
+        let leaves = teams().filter(|(team, info)| info.team.is_some() && !parents.contains(team));
+        Self { state, leaves: leaves.map(|(team, _)| team).collect(), sums: BTreeMap::new() }
     }
-    // Only teams without children, so that no usage counts twice.
-    let leaves = || {
-        state.quotas.teams().filter(|(team, info)| {
-            info.team.is_some() && !state.quotas.teams().any(|(_, other)| other.path.get(1) == Some(team))
-        })
-    };
-    let quota_usage = |team| state.quotas.quota_usage(pool, team);
-    let borrowed: i64 = leaves()
-        .map(|(team, _)| quota_usage(team).borrowed(index, quota_usage(team).held.get(index)))
-        .fold(0, i64::saturating_add);
-    let idle_in_all: i64 = leaves()
-        .filter_map(|(team, _)| {
-            let governed = quota_usage(team).governed().find(|(governed, _)| *governed == index);
-            governed
-                .map(|(_, guaranteed)| guaranteed.saturating_sub(quota_usage(team).held.get(index)).max(0))
-        })
-        .fold(0, i64::saturating_add);
-    let part = i128::from(borrowed.min(idle_in_all)) * i128::from(idle) / i128::from(idle_in_all.max(1));
-    i64::try_from(part).unwrap_or(i64::MAX).min(idle)
+
+    /// The part of an idle guarantee that other teams use: all borrowed capacity of the pool, divided among the lenders in
+    /// proportion to their idle guarantees.
+    fn lent_out(&mut self, pool: PoolId, index: usize, idle: i64) -> i64 {
+        if idle <= 0 {
+            return 0;
+        }
+        let Self { state, leaves, sums } = self;
+        let (borrowed, idle_in_all) = *sums.entry((pool, index)).or_insert_with(|| {
+            let usages = || leaves.iter().map(|team| state.quotas.quota_usage(pool, *team));
+            let borrowed = usages().map(|usage| usage.borrowed(index, usage.held.get(index)));
+            let idle = usages().filter_map(|usage| {
+                let (_, guaranteed) = usage.governed().find(|(governed, _)| *governed == index)?;
+                Some(guaranteed.saturating_sub(usage.held.get(index)).max(0))
+            });
+            (borrowed.fold(0, i64::saturating_add), idle.fold(0, i64::saturating_add))
+        });
+        let part = i128::from(borrowed.min(idle_in_all)) * i128::from(idle) / i128::from(idle_in_all.max(1));
+        i64::try_from(part).unwrap_or(i64::MAX).min(idle)
+    }
 }
 
 /// Every queue of every team.
