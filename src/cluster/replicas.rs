@@ -50,8 +50,8 @@ impl Replicas {
         let pods = if count == 1 { "pod" } else { "pods" };
         (count > 0).then(|| {
             format!(
-                "it replaces {count} {pods} of {namespace}/{of}, which use quota until their replacements run; \
-                 set maxUnavailable to let the Deployment end some of them first"
+                "It replaces {count} {pods} of {namespace}/{of}, which use quota until their replacements run; \
+                 set maxUnavailable to let the Deployment end some of them first."
             )
         })
     }

@@ -143,7 +143,7 @@ pub fn answer(question: Question, engine: &Engine, mirror: &Mirror, preview: Opt
         if workload.state == Observed::Queued
             && let Some(rollout) = mirror.rollout(&workload.id)
         {
-            row.head.message = format!("{}; {rollout}", row.head.message);
+            row.head.message = format!("{} {rollout}", row.head.message);
         }
         if workload.kind == WorkloadKind::Job
             && matches!(workload.state, Observed::Admitted(_))

@@ -178,7 +178,7 @@ impl Waiting {
                         (false, "Released", "It is in the queue again, in its old place.".to_owned())
                     }
                     Kind::Told { warning, reason } => {
-                        let rollout = mirror.rollout(id).map(|text| format!("; {text}")).unwrap_or_default();
+                        let rollout = mirror.rollout(id).map(|text| format!(" {text}")).unwrap_or_default();
                         let place = place(engine, &managed.workload).unwrap_or_default();
                         (
                             warning,

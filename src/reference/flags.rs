@@ -91,5 +91,9 @@ fn meaning(argument: &Arg) -> String {
 /// A text with its first letter in lower case.
 fn uncapitalized(text: &str) -> String {
     let mut letters = text.chars();
-    letters.next().map(|first| first.to_lowercase().chain(letters).collect()).unwrap_or_default()
+    let is_acronym = text.chars().nth(1).is_some_and(char::is_uppercase);
+    match letters.next() {
+        Some(first) if !is_acronym => first.to_lowercase().chain(letters).collect(),
+        _ => text.to_owned(),
+    }
 }

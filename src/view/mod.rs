@@ -239,7 +239,7 @@ pub struct WorkloadRow {
     /// Whether it may be preempted while it runs.
     #[serde(default)]
     pub preemptible: bool,
-    /// The GPUs of all its pods.
+    /// The GPUs of the pods that it was granted, or while it waits of all that it asks for.
     #[serde(default)]
     pub gpus: Count,
     /// Number of pods it asks for.
@@ -410,6 +410,12 @@ impl WorkloadRow {
         self.head.state == "Pending"
     }
 
+    /// The number of pods that it was granted, or while it waits of those that it asks for.
+    #[must_use]
+    pub fn granted(&self) -> u32 {
+        if self.admitted.is_some() { self.nodes.values().sum() } else { self.pods }
+    }
+
     /// The row of a workload of the engine, in the queue of this name.
     #[must_use]
     pub fn new(
@@ -421,6 +427,7 @@ impl WorkloadRow {
     ) -> Self {
         let (queue_priority, preemptible) = engine.standing(&workload.id).unwrap_or_default();
         let admission = admission_of(workload);
+        let granted = admission.map_or(workload.pods, |admission| admission.pods);
         let end = admission.and_then(|_| forecast::expected_end(engine, &workload.id, now));
         Self {
             kind: workload.kind.to_string(),
@@ -429,7 +436,7 @@ impl WorkloadRow {
             priority: workload.priority,
             queue_priority,
             preemptible,
-            gpus: (accelerators.amount(workload.requests()) * workload.pods).into(),
+            gpus: (accelerators.amount(workload.requests()) * granted).into(),
             pods: workload.pods,
             requests: amounts(workload.requests()),
             nodes: nodes_of(admission),

@@ -168,7 +168,7 @@ fn chart(
             continue;
         };
         ends.push(ahead(start, now) + HOUR / 4.0);
-        let each = workload.gpus.as_f64() / f64::from(workload.pods.max(1));
+        let each = workload.gpus.as_f64() / f64::from(workload.granted().max(1));
         let head = &workload.head;
         let label = format!("{}/{}", head.namespace, head.name);
         for (node, pods) in &run.nodes {

@@ -116,6 +116,7 @@ fn draw(context: &Context, row: &WorkloadRow, events: &[Event]) -> Markup {
                     ", each " (row.requests.iter().map(|(resource, amount)| format!("{resource} {amount}")).collect::<Vec<_>>().join(", "))
                 }
                 @let gpus = row.gpus.as_f64();
+                @if row.granted() != row.pods { "; " (row.granted()) " granted" }
                 @if gpus > 0.0 { " (" (show::gpus_of(gpus)) " together)" }
             }
             @if row.priority != 0 { dt { "Priority" } dd { (row.priority) } }

@@ -32,6 +32,23 @@ fn without_one_that_is_too_large_alone_the_fewest_and_largest_are_at_fault() {
 }
 
 #[test]
+fn below_a_parent_without_a_guarantee_the_nodes_must_cover_it() {
+    let mut engine = Engine::new();
+    engine.apply(Event::NodeApplied(node("n", 40)), Time(0));
+    for (name, parent, guaranteed) in [("a", None, 20), ("b", None, 20), ("k", Some("p"), 10)] {
+        engine.apply(Event::TeamApplied(team(name, parent, guaranteed, None)), Time(0));
+    }
+    let mut above = team("p", None, 0, None);
+    above.quotas.clear();
+    engine.apply(Event::TeamApplied(above), Time(0));
+    let messages: Vec<String> = engine.overcommitments().into_iter().map(|over| over.message).collect();
+    assert!(
+        messages.len() == 1 && messages[0].contains("50 of 40 nvidia.com/gpu (a 20, b 20, k 10)"),
+        "{messages:?}"
+    );
+}
+
+#[test]
 fn below_a_parent_it_is_the_child_or_the_parent() {
     let top = ("top", None, 20);
     assert_eq!(found(&[top, ("x", Some("top"), 30), ("y", Some("top"), 4)]).0, ["x"]);

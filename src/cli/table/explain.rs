@@ -30,7 +30,11 @@ fn one(row: &WorkloadRow, screen: &Screen) -> String {
     };
     lines.push(format!("  Priority    {}{parts}", priority(row)));
     lines.push(format!("  Preemptible {}", if row.preemptible { "yes" } else { "no" }));
-    lines.push(format!("  Pods        {}, each {}", row.pods, amounts(&row.requests)));
+    let of = match row.granted() {
+        granted if granted == row.pods => String::new(),
+        granted => format!(" asked for, {granted} granted"),
+    };
+    lines.push(format!("  Pods        {}{of}, each {}", row.pods, amounts(&row.requests)));
     if row.pods > 1 && !row.gpus.is_zero() {
         lines.push(format!("  GPUs        {}", row.gpus));
     }

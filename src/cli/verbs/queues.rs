@@ -79,8 +79,10 @@ fn write(
         if chosen.is_empty() && same.is_empty() {
             let names: Vec<&str> = object.spec.queues.iter().map(|one| one.name.as_str()).collect();
             match queue {
-                Some(queue) => anyhow::bail!("{label} has no queue {queue}; it has: {}", names.join(", ")),
-                None => {
+                Some(queue) if !names.is_empty() => {
+                    anyhow::bail!("{label} has no queue {queue}; it has: {}", names.join(", "))
+                }
+                _ => {
                     anyhow::bail!("{label}: spec.queues lists no queue, and only listed queues can be paused")
                 }
             }

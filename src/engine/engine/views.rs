@@ -273,14 +273,17 @@ pub fn overcommitments(state: &ClusterState) -> Vec<Overcommitment> {
     for (pool_name, pool) in state.quotas.pools() {
         let mut members: BTreeMap<Option<TeamId>, Vec<TeamId>> = BTreeMap::new();
         for (team, info) in state.quotas.teams().filter(|(_, info)| info.team.is_some()) {
-            members.entry(info.path.get(1).copied()).or_default().push(team);
+            let is_known = |team: &TeamId| state.quotas.team(*team).team.is_some();
+            if !info.path[1..].iter().all(is_known) {
+                continue;
+            }
+            // A team without a guarantee covers nothing and bounds nothing: the one above it does, or the nodes do.
+            let mut above = info.path[1..].iter().copied();
+            let cover = above.find(|team| state.quotas.quota_usage(pool, *team).has_guarantee());
+            members.entry(cover).or_default().push(team);
         }
         for (parent, members) in members {
             let usage = parent.map(|parent| state.quotas.quota_usage(pool, parent));
-            let known = parent.is_none_or(|parent| state.quotas.team(parent).team.is_some());
-            if !known || usage.is_some_and(|usage| !usage.has_guarantee()) {
-                continue;
-            }
             let cover = usage.map_or_else(|| state.quotas.capacity(pool), |usage| &usage.guaranteed);
             found.extend(uncovered(state, (pool_name, pool), (parent, &members), cover));
         }

@@ -90,6 +90,11 @@ impl Ceilings {
             most = most.saturating_add(fits(requests, size).saturating_mul(u64::from(*count)));
         }
         if most == 0 {
+            let offers = |resource: &Name| sizes.nodes.iter().any(|(size, _)| size.contains_key(resource));
+            let missing = requests.iter().find(|(resource, each)| **each > Amount::ZERO && !offers(resource));
+            if let Some((resource, _)) = missing {
+                return Some(format!("Can never start: no node of pool {pool} offers {resource}."));
+            }
             let needs = together(requests.iter().map(|(resource, each)| (&**resource, *each))).join(", ");
             let nodes = match sizes.nodes.iter().map(|(_, count)| u64::from(*count)).sum::<u64>() {
                 1 => "the only node".to_owned(),
@@ -186,6 +191,8 @@ fn fits(requests: &ResourceList, size: &ResourceList) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::types::{PodShape, Quota, Time};
 
@@ -242,8 +249,11 @@ mod tests {
         let never = |job: &Workload| ceilings.never(job, &teams);
         let mut far = job("work", 2, 1);
         far.topology.required = Some("rack".into());
+        let mut other = job("work", 1, 0);
+        Arc::make_mut(&mut other.shape).requests.insert("amd.com/gpu".into(), Amount::units(1));
         for (job, why) in [
             (job("work", 1, 11), "a pod needs 11 GPUs, more than any of the 4 nodes"),
+            (other, "no node of pool default offers amd.com/gpu"),
             (job("work", 60, 1), "hold at most 40 of its 60 pods"),
             (job("work", 31, 1), "it needs 31 GPUs, and team a has a limit of 30 GPUs"),
             (job("work", 25, 1), "team all has a limit of 24"),

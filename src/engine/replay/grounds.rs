@@ -147,7 +147,7 @@ impl Unbounded {
                 let run = engine.workload(id);
                 let run = run.map_or_else(|| id.to_string(), |run| format!("{}/{}", run.namespace, run.name));
                 format!(
-                    "No estimate: the run of {run} in its way has no time limit that still holds, and fewer than \
+                    "No estimate: the run of {run} in its way has no time limit or is past it, and fewer than \
                      {FEWEST} runs of the same team, queue and size have taken longer than it has so far."
                 )
             }
