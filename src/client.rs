@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 
 use crate::api::names;
 use crate::api::question::{API_VERSION, CLUSTER_KIND, Encoding, KIND, QuestionSpec};
+use crate::yaml;
 
 /// How often a question is asked while no replica answers, as while one takes over.
 const ATTEMPTS: u32 = 5;
@@ -159,13 +160,12 @@ pub async fn ask(
     }
 }
 
-/// The one object of a YAML text.
+/// The one object of a YAML text that came with a request.
 ///
 /// # Errors
 /// The problem as one line.
 pub fn one_job(text: &str) -> Result<Value, String> {
-    let mut documents: Vec<Value> = serde_saphyr::from_multiple(text)
-        .map_err(|error| error.to_string().lines().next().unwrap_or("it is not YAML").to_owned())?;
+    let mut documents = yaml::documents(text, yaml::Trust::Foreign).map_err(|problem| problem.to_string())?;
     documents.retain(|document| !document.is_null());
     let (Some(object), true) = (documents.pop(), documents.is_empty()) else {
         return Err("expected exactly one Job".to_owned());
@@ -251,6 +251,19 @@ mod tests {
         let away = r#"Internal error occurred: failed calling webhook "questions.mutate.sluice.dev": connection refused"#;
         assert!(line(500, away, &a).starts_with("Sluice does not answer"));
         assert!(line(404, "the server could not find the requested resource", &a).contains("not installed"));
+    }
+
+    #[test]
+    fn the_one_job_of_a_text_is_read_as_it_is_written() {
+        let job = one_job("kind: Job\nmetadata: {name: n, namespace: on}\n").expect("it is a Job");
+        assert_eq!(job["metadata"], json!({"name": "n", "namespace": "on"}));
+        for (text, said) in [
+            ("kind: Job\nkind: Job\n", "line 2, column 1: the key kind is there twice"),
+            ("kind: Job\n---\nkind: Job\n", "expected exactly one Job"),
+            ("5", "expected a Job"),
+        ] {
+            assert_eq!(one_job(text), Err(said.to_owned()));
+        }
     }
 
     #[test]

@@ -32,5 +32,6 @@ pub mod version;
 pub mod view;
 pub mod web;
 pub mod webhook;
+pub mod yaml;
 
 pub use sluice_engine as engine;

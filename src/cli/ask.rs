@@ -9,13 +9,14 @@ use super::cluster::{self, Cluster, Page};
 use super::print::{self, Answer};
 use super::screen::Screen;
 use super::target::Target;
-use super::{Invalid, columns, grid, table};
+use super::{Invalid, columns, grid, standard_input_once, table};
 use crate::api::question::{
     ExplainFilter, NodesFilter, Phase, QuestionSpec, QueueFilter, TeamsFilter, WhatIfFilter,
 };
 use crate::kinds::Kinds;
 use crate::view::answers::Kind;
 use crate::view::{Accelerators, NodeRow, Teams, TeamsRow, WhatIfRow, WorkloadRow};
+use crate::yaml;
 
 /// Cluster and output of a question.
 #[derive(Clone, Debug, clap::Args)]
@@ -231,6 +232,7 @@ fn together(workloads: Vec<Value>, all: bool) -> Vec<(String, Vec<Value>)> {
 
 /// Reads the workloads of files; `-` is standard input. Other objects in them are left out with a note.
 fn read_workloads(files: &[PathBuf], namespace: Option<&str>, default: &str) -> anyhow::Result<Vec<Value>> {
+    standard_input_once(files)?;
     let mut workloads = Vec::new();
     for file in files {
         let wrong = |problem: String| Invalid(format!("{}: {problem}", file.display()));
@@ -241,9 +243,8 @@ fn read_workloads(files: &[PathBuf], namespace: Option<&str>, default: &str) -> 
             std::fs::read_to_string(file)
         };
         let text = text.map_err(|error| wrong(error.to_string()))?;
-        let documents: Vec<Value> = serde_saphyr::from_multiple(&text).map_err(|error| {
-            wrong(error.to_string().lines().next().unwrap_or("it is not YAML").to_owned())
-        })?;
+        let documents =
+            yaml::documents(&text, yaml::Trust::Own).map_err(|problem| wrong(problem.to_string()))?;
         let before = workloads.len();
         for (number, document) in (1..).zip(documents) {
             if document.is_null() {
@@ -253,8 +254,7 @@ fn read_workloads(files: &[PathBuf], namespace: Option<&str>, default: &str) -> 
                 return Err(wrong(format!("document {number}: expected an object with a kind")).into());
             };
             if !may_be_managed(kind) {
-                let name = document.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
-                eprintln!("sluice: {}: {kind} {name} is no workload; left out", file.display());
+                eprintln!("sluice: {}: {}", file.display(), left_out(number, kind, &document));
                 continue;
             }
             let object = in_namespace(document, namespace, default);
@@ -267,6 +267,13 @@ fn read_workloads(files: &[PathBuf], namespace: Option<&str>, default: &str) -> 
     Ok(workloads)
 }
 
+/// The note on an object that is no workload.
+fn left_out(number: usize, kind: &str, object: &Value) -> String {
+    let name = object.pointer("/metadata/name").and_then(Value::as_str).filter(|name| !name.is_empty());
+    let label = name.map_or_else(|| kind.to_owned(), |name| format!("{kind} {name}"));
+    format!("document {number}: {label} is no workload; left out")
+}
+
 /// Whether objects of this kind may be workloads.
 fn may_be_managed(kind: &str) -> bool {
     ["Job", "Pod"].contains(&kind) || Kinds::default().watched().iter().any(|one| one.resource.kind == kind)
@@ -274,7 +281,11 @@ fn may_be_managed(kind: &str) -> bool {
 
 /// The object in its own namespace, else in that of the command line, else in the default.
 fn in_namespace(mut object: Value, given: Option<&str>, default: &str) -> Result<Value, String> {
-    let own = object.pointer("/metadata/namespace").and_then(Value::as_str).map(ToOwned::to_owned);
+    let own = match object.pointer("/metadata/namespace") {
+        None | Some(Value::Null) => None,
+        Some(Value::String(own)) => Some(own.clone()),
+        Some(_) => return Err("metadata.namespace is no text".to_owned()),
+    };
     match (own, given) {
         (Some(own), Some(given)) if own != given => {
             Err(format!("metadata.namespace is {own:?}, but --namespace is {given:?}"))
@@ -326,8 +337,23 @@ mod tests {
         let with_others = format!("kind: ConfigMap\n---\n{job}");
         assert_eq!(namespace(&with_others, None), Ok(vec!["default".into()]));
         assert!(read(own, Some("a")).is_err_and(|error| error.contains("--namespace is \"a\"")));
+        let unquoted = "kind: Pod\nmetadata: {name: n, namespace: on}\n";
+        assert_eq!(namespace(unquoted, None), Ok(vec!["on".into()]));
+        assert_eq!(namespace(&"kind: Pod\n---\n".repeat(1_100), None).map(|all| all.len()), Ok(1_100));
+        let number = "kind: Pod\nmetadata: {name: n, namespace: 5}\n";
+        assert!(
+            read(number, None)
+                .is_err_and(|error| error.ends_with("document 1: metadata.namespace is no text"))
+        );
         for text in ["", "kind: ConfigMap\n", "- 1\n", "{"] {
             assert!(read(text, None).is_err(), "{text:?}");
         }
+    }
+    #[test]
+    fn an_object_that_is_left_out_is_named_as_far_as_it_has_a_name() {
+        let said = |object| left_out(3, "Node", &object);
+        let named = serde_json::json!({"metadata": {"name": "n0"}});
+        assert_eq!(said(named), "document 3: Node n0 is no workload; left out");
+        assert_eq!(said(serde_json::json!({})), "document 3: Node is no workload; left out");
     }
 }

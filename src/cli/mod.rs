@@ -425,6 +425,17 @@ fn write_reference(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Checks that no more than one of the files is standard input, which can be read only once.
+///
+/// # Errors
+/// [`Invalid`] when two are.
+fn standard_input_once<'a>(files: impl IntoIterator<Item = &'a PathBuf>) -> Result<(), Invalid> {
+    match files.into_iter().filter(|file| file.as_os_str() == "-").count() {
+        0 | 1 => Ok(()),
+        _ => Err(Invalid("-: standard input is named twice".to_owned())),
+    }
+}
+
 /// The table of kinds to go by.
 fn table_of_kinds(file: Option<&Path>) -> Result<Kinds, Invalid> {
     Kinds::load(file).map_err(|error| Invalid(error.to_string()))

@@ -21,6 +21,8 @@ pub use draft::Draft;
 pub use placement::{nodes_of, place, unplace};
 pub use pointer::Pointer;
 
+use crate::yaml;
+
 /// The built-in table.
 const BUILT_IN: &str = include_str!("../../policies/kinds.yaml");
 
@@ -249,8 +251,13 @@ impl Kinds {
     /// As [`Kinds::load`].
     pub fn parse(text: &str, file: &str) -> Result<Self, TableError> {
         let malformed = |problem: String| TableError::Malformed { file: file.to_owned(), problem };
-        let table: Value =
-            serde_saphyr::from_str(text).map_err(|error| malformed(first_line(&error.to_string())))?;
+        let documents =
+            yaml::documents(text, yaml::Trust::Own).map_err(|problem| malformed(problem.to_string()))?;
+        let number = documents.len();
+        if number > 1 {
+            return Err(malformed(format!("has {number} documents, and a table of kinds is one")));
+        }
+        let table = documents.into_iter().next().unwrap_or_default();
         if let Some(other) = table.as_object().and_then(|map| map.keys().find(|key| *key != "kinds")) {
             return Err(malformed(format!("unknown field {other:?}; the only field is `kinds`")));
         }
@@ -266,7 +273,7 @@ impl Kinds {
                 problem,
             };
             let kind: Kind = serde_path_to_error::deserialize(value.clone())
-                .map_err(|error| wrong((error.path().to_string(), error.inner().to_string())))?;
+                .map_err(|error| wrong(yaml::fault(&error.path().to_string(), &error.inner().to_string())))?;
             kind.check().map_err(wrong)?;
             if entries.iter().any(|other| other.kind == kind.kind && other.group() == kind.group()) {
                 return Err(wrong(("kind".to_owned(), "the table lists it twice".to_owned())));
@@ -322,12 +329,6 @@ impl Kinds {
             owns && kind.operators.iter().any(|operator| operator == account)
         })
     }
-}
-
-/// The first line of a parser's error. The lines below draw the position.
-fn first_line(problem: &str) -> String {
-    let line = problem.lines().next().unwrap_or_default();
-    line.trim_start_matches("error: ").to_owned()
 }
 
 fn resource(api_version: &str, kind: &str, plural: &str) -> ApiResource {

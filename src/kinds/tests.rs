@@ -57,7 +57,7 @@ fn a_new_kind_is_one_entry_and_a_mistake_gives_one_line() {
             "suspend: /spec/0",
             "Sweep: field suspend: /spec/0 does not lead to a field",
         ),
-        ("  plural: sweeps\n", "", "Sweep: field .: missing field `plural`"),
+        ("  plural: sweeps\n", "", "Sweep: field plural: is missing"),
         ("plural: sweeps", "plural: Sweeps", "Sweep: field plural: \"Sweeps\" must be in lower case"),
         ("example.com/v1", "v1", "Sweep: field apiVersion: \"v1\" is not GROUP/VERSION"),
         ("{at: /count}", "{at: count}", "Sweep: field roles[0].pods[0].at: \"count\" is not a JSON pointer"),
@@ -66,7 +66,11 @@ fn a_new_kind_is_one_entry_and_a_mistake_gives_one_line() {
         ("template: /template", "resources: /r", "Sweep: field roles[0].resources: without a template"),
         ("[{condition: Done}]", "[]", "Sweep: field finished: at least one is needed"),
         ("condition: Done", "values: [x]", "Sweep: field finished[0]: either a `condition`, or a `field`"),
-        ("placement: affinity", "placement: magic", "Sweep: field placement: unknown variant `magic`"),
+        (
+            "placement: affinity",
+            "placement: magic",
+            "Sweep: field placement: \"magic\" is none of affinity, annotation, entry",
+        ),
         (
             "placement: affinity",
             "placement: affinity\n  operators: [me]",
@@ -82,9 +86,10 @@ fn a_new_kind_is_one_entry_and_a_mistake_gives_one_line() {
             "placement: affinity\n  elastic: [/a/-]",
             "Sweep: field elastic[0]: /a/- does not lead to a field",
         ),
-        ("kind: Sweep", "kind: 3", "kinds[0]: field kind: invalid type"),
+        ("kind: Sweep", "kind: 3", "kinds[0]: field kind: expected a text, not 3"),
         ("kinds:", "sorts:", "t.yaml: unknown field \"sorts\""),
         ("kinds:", "kinds: 3 #", "t.yaml: "),
+        ("kinds:", "kinds: []\n---\nkinds:", "t.yaml: has 2 documents, and a table of kinds is one"),
     ] {
         let error = Kinds::parse(&table(from, to), "t.yaml").expect_err(to).to_string();
         assert!(error.contains(expected) && !error.trim().contains('\n'), "{to}: {error}");

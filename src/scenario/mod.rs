@@ -17,12 +17,12 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
-use serde_saphyr::{DuplicateKeyPolicy, Error as SyntaxError};
 
 pub use error::{Origin, ScenarioError};
 pub use schedule::{PREFIX, RunningOn};
 
 use crate::api::values::{is_dns_label, is_dns_subdomain};
+use crate::yaml;
 
 /// The kinds of objects in a scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -145,8 +145,14 @@ pub struct Object {
 impl Object {
     /// The manifest as a typed object; the error names the field that does not fit the type.
     pub fn decode<T: DeserializeOwned>(&self) -> Result<T, ScenarioError> {
-        serde_path_to_error::deserialize(&self.manifest)
-            .map_err(|error| self.invalid(&error.path().to_string(), error.inner().to_string()))
+        serde_path_to_error::deserialize(&self.manifest).map_err(|error| self.misread(&error))
+    }
+
+    /// The error of a field that does not fit its type.
+    #[must_use]
+    pub fn misread(&self, error: &serde_path_to_error::Error<serde_json::Error>) -> ScenarioError {
+        let (field, message) = yaml::fault(&error.path().to_string(), &error.inner().to_string());
+        self.invalid(if field.is_empty() { DOCUMENT } else { &field }, message)
     }
 
     /// The error of a wrong field, with the object's origin.
@@ -303,6 +309,9 @@ impl Scenario {
     }
 }
 
+/// The field of an error about a whole document.
+const DOCUMENT: &str = "(document)";
+
 /// A field and its problem.
 type Fault = (String, String);
 
@@ -319,10 +328,10 @@ impl Document {
     /// Reads a document and adds its name to `origin`.
     fn read(origin: &mut Origin, document: Value) -> Result<Self, Fault> {
         let Value::Object(mut manifest) = document else {
-            return Err(("(document)".to_owned(), "is not an object".to_owned()));
+            return Err((DOCUMENT.to_owned(), "is not an object".to_owned()));
         };
         let kind = text(&manifest, "kind")?;
-        origin.object = Some(kind.to_owned());
+        origin.object = Some(label(kind, &manifest));
         let known = Kind::ALL.into_iter().find(|candidate| candidate.name() == kind);
         let kind = known.ok_or_else(|| {
             let names = Kind::ALL.map(Kind::name).join(", ");
@@ -380,6 +389,17 @@ impl Document {
                 running_on: self.schedule.running_on.clone(),
             }
         })
+    }
+}
+
+/// An object for errors, as far as its metadata are texts that fit a line: `Job a/x`, `Job x` or `Job`.
+fn label(kind: &str, manifest: &Map<String, Value>) -> String {
+    let fits = |text: &&str| (1..=253).contains(&text.len()) && !text.contains(char::is_control);
+    let text = |key: &str| manifest.get("metadata")?.get(key)?.as_str().filter(fits);
+    match (text("namespace"), text("name")) {
+        (Some(namespace), Some(name)) => format!("{kind} {namespace}/{name}"),
+        (None, Some(name)) => format!("{kind} {name}"),
+        (_, None) => kind.to_owned(),
     }
 }
 
@@ -445,44 +465,14 @@ pub(crate) fn read(file: &Path) -> Result<String, ScenarioError> {
 
 /// The documents of a file, without empty ones.
 pub(crate) fn documents(file: &Arc<str>, text: &str) -> Result<Vec<Value>, ScenarioError> {
-    read_documents(text, DuplicateKeyPolicy::Error).map_err(|error| {
-        let location = error.location();
-        let document = document_at(text, location.map_or(1, |location| location.line()));
-        let mut origin = Origin { file: Arc::clone(file), document, item: None, object: None };
-        let SyntaxError::DuplicateMappingKey { key: Some(key), .. } = error.without_snippet() else {
-            let message = error.to_string().lines().next().unwrap_or_default().to_owned();
-            return ScenarioError::Syntax { origin, message };
-        };
-        let all = read_documents(text, DuplicateKeyPolicy::FirstWins).unwrap_or_default();
-        if let Some(object) = all.into_iter().nth(document - 1) {
+    yaml::documents(text, yaml::Trust::Own).map_err(|problem| {
+        let message = problem.to_string();
+        let mut origin =
+            Origin { file: Arc::clone(file), document: problem.document, item: None, object: None };
+        if let Some(object) = problem.read {
             // Its own faults do not matter here.
             _ = Document::read(&mut origin, object);
         }
-        let place =
-            location.map(|at| format!("line {}, column {}", at.line(), at.column())).unwrap_or_default();
-        ScenarioError::Syntax { origin, message: format!("{place}: the key {key} is there twice") }
+        ScenarioError::Syntax { origin, message }
     })
-}
-
-fn read_documents(text: &str, duplicate_keys: DuplicateKeyPolicy) -> Result<Vec<Value>, SyntaxError> {
-    // A scenario is the user's own file, so its size has no limit.
-    let options = serde_saphyr::options! {
-        budget: None, strict_booleans: true, with_snippet: false, duplicate_keys: duplicate_keys,
-    };
-    serde_saphyr::from_multiple_with_options(text, options)
-}
-
-/// The number of the document with this line, not counting empty ones.
-fn document_at(text: &str, line: u64) -> usize {
-    let mut documents = 0;
-    let mut empty = true;
-    for (_, line) in (0..line).zip(text.lines()) {
-        if line.starts_with("---") {
-            empty = true;
-        } else if empty && !line.trim_start().starts_with('#') && !line.trim().is_empty() {
-            empty = false;
-            documents += 1;
-        }
-    }
-    documents.max(1)
 }

@@ -128,14 +128,23 @@ fn errors_are_one_line_with_file_document_and_field() {
             "s.yaml: document 1 (Job): apiVersion: v1 is not batch/v1".to_owned(),
         ),
         (
+            TEAM.replace("v1alpha1", "v1"),
+            "s.yaml: document 1 (Team a): apiVersion: sluice.dev/v1 is not sluice.dev/v1alpha1".to_owned(),
+        ),
+        (
+            job("{}").replace("kind: Job", "kind: Jobb"),
+            "s.yaml: document 1 (Jobb a/x): kind: Jobb is not supported in a scenario".to_owned(),
+        ),
+        (": : :".to_owned(), "s.yaml: document 1: line 1, column 1: a key is empty".to_owned()),
+        (
             "apiVersion: batch/v1\nkind: Job\nmetadata: {}\n".to_owned(),
             "s.yaml: document 1 (Job): metadata.name: is missing".to_owned(),
         ),
         (
             job("{}").replace("name: x", "name: X_1"),
-            "s.yaml: document 1 (Job): metadata.name: \"X_1\" must be 1 to 253 characters".to_owned(),
+            "s.yaml: document 1 (Job a/X_1): metadata.name: \"X_1\" must be 1 to 253 characters".to_owned(),
         ),
-        (TEAM.replace("name: a", "name: a.b"), "s.yaml: document 1 (Team): metadata.name: \"a.b\" must be".to_owned()),
+        (TEAM.replace("name: a", "name: a.b"), "s.yaml: document 1 (Team a.b): metadata.name: \"a.b\" must be".to_owned()),
         (
             in_job("{}") + "---\n" + &job("{}"),
             "s.yaml: document 3 (Job a/x): metadata.name: \"x\" is already applied at 0s by document 2 of s.yaml"
@@ -209,7 +218,9 @@ fn a_field_of_the_wrong_type_is_named() {
     let object = scenario.objects().next().expect("one object");
     let error = object.decode::<k8s_openapi::api::batch::v1::Job>().expect_err("parallelism is a number");
     assert!(
-        error.to_string().starts_with("s.yaml: document 1 (Job a/x): spec.parallelism: invalid type: string"),
+        error.to_string().starts_with(
+            "s.yaml: document 1 (Job a/x): spec.parallelism: expected a whole number, not \"many\""
+        ),
         "{error}"
     );
 }

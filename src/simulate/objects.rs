@@ -126,8 +126,7 @@ pub fn node_as_kubelet(manifest: &Value) -> Value {
 
 /// Reads a changed manifest of an object; the error names the field.
 pub fn decode_value<T: DeserializeOwned>(object: &Object, value: Value) -> Result<T, ScenarioError> {
-    serde_path_to_error::deserialize(value)
-        .map_err(|error| object.invalid(&error.path().to_string(), error.inner().to_string()))
+    serde_path_to_error::deserialize(value).map_err(|error| object.misread(&error))
 }
 
 /// The annotation with the submitting user; on a real cluster the webhook writes it.

@@ -179,8 +179,8 @@ fn a_mistake_is_one_line_with_object_and_field() {
     for (text, error) in [
         (SETUP.replace("nominalQuota: 8", "nominalQuota: many"), "ClusterQueue vision: flavor a100, nvidia.com/gpu, nominalQuota: \"many\" is not a quantity"),
         (SETUP.replace("value: 1000", "value: high"), "WorkloadPriorityClass high: value: is missing or is no whole number"),
-        (SETUP.replace("nodeLabels: {gpu: a100}", "nodeLabels: a100"), "ResourceFlavor a100: spec.nodeLabels: invalid type"),
-        ("a: [".to_owned(), "set-up: YAML: "),
+        (SETUP.replace("nodeLabels: {gpu: a100}", "nodeLabels: a100"), "ResourceFlavor a100: spec.nodeLabels: expected a map, not \"a100\""),
+        ("a: [".to_owned(), "set-up: document 1: line 1, column 4: "),
         ("apiVersion: v1\nkind: Job".to_owned(), "set-up: document 1: metadata.name: is missing"),
         (
             "{apiVersion: kueue.x-k8s.io/v1beta2, kind: Cohort, metadata: {name: a}, spec: {parentName: b}}\n---\n{apiVersion: \
