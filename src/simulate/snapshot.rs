@@ -23,7 +23,7 @@ impl Snapshot {
     /// Reads a snapshot from a file, or from standard input if it is named `-`.
     ///
     /// # Errors
-    /// [`ScenarioError`] when it cannot be read or is not YAML.
+    /// [`ScenarioError`] when it cannot be read, and as [`Snapshot::parse`].
     pub fn load(file: &Path) -> Result<Self, ScenarioError> {
         Self::parse(&file.display().to_string(), &read(file)?)
     }
@@ -31,7 +31,7 @@ impl Snapshot {
     /// Reads a snapshot of Lists or single objects; skips irrelevant kinds.
     ///
     /// # Errors
-    /// [`ScenarioError`] when it is not YAML, or has no relevant object.
+    /// [`ScenarioError`] when it is not YAML, has no relevant object, or has a workload without `metadata.uid`.
     pub fn parse(name: &str, text: &str) -> Result<Self, ScenarioError> {
         let file: Arc<str> = name.into();
         let mut snapshot = Self { objects: Vec::new(), taken: Time(0) };
@@ -46,7 +46,7 @@ impl Snapshot {
                 other => vec![(None, other)],
             };
             for (item, object) in items {
-                snapshot.add(&file, (index + 1, item), object);
+                snapshot.add(&file, (index + 1, item), object)?;
             }
         }
         if snapshot.objects.is_empty() {
@@ -57,22 +57,36 @@ impl Snapshot {
         Ok(snapshot)
     }
 
-    fn add(&mut self, file: &Arc<str>, (document, item): (usize, Option<usize>), object: Value) {
+    /// Adds an object of a relevant kind.
+    ///
+    /// # Errors
+    /// When a workload has no UID: two of them would be one.
+    fn add(
+        &mut self,
+        file: &Arc<str>,
+        (document, item): (usize, Option<usize>),
+        object: Value,
+    ) -> Result<(), ScenarioError> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let group = |api_version: &str| api_version.split_once('/').map(|(group, _)| group.to_owned());
         let api_version = text(&object["apiVersion"]);
         let is =
             |kind: &&Kind| object["kind"] == kind.name() && group(&api_version) == group(kind.api_version());
-        let Some(kind) = Kind::ALL.iter().find(is).copied() else { return };
+        let Some(kind) = Kind::ALL.iter().find(is).copied() else { return Ok(()) };
         let metadata = &object["metadata"];
         let name = match metadata["namespace"].as_str() {
             Some(namespace) => format!("{namespace}/{}", text(&metadata["name"])),
             None => text(&metadata["name"]),
         };
-        self.taken = self.taken.max(latest(&object));
         let object_named = Some(format!("{kind} {name}"));
         let origin = Origin { file: Arc::clone(file), document, item, object: object_named };
+        if kind.is_workload() && text(&metadata["uid"]).is_empty() {
+            let message = "is missing: a snapshot is the output of kubectl get -o yaml".to_owned();
+            return Err(ScenarioError::Invalid { origin, field: "metadata.uid".to_owned(), message });
+        }
+        self.taken = self.taken.max(latest(&object));
         self.objects.push((origin, kind, object));
+        Ok(())
     }
 }
 
@@ -191,6 +205,17 @@ mod tests {
         let played = run_with(Some(&snapshot), &Scenario::default(), &Options::default(), &mut |_| ());
         let error = played.expect_err("parallelism is a number").to_string();
         assert!(error.starts_with("dump.yaml: document 1, item 1 (Job a/"), "{error}");
-        assert!(error.contains("): spec.parallelism: invalid type: string \"two\""), "{error}");
+        assert!(error.contains("): spec.parallelism: expected a whole number, not \"two\""), "{error}");
+    }
+    #[test]
+    fn a_workload_of_a_snapshot_has_a_uid() {
+        for (kind, uid) in [("Job a/waits", "uid-waits"), ("Pod a/runs-0", "pod-0")] {
+            let text = dump().replace(&format!("\"uid\":\"{uid}\""), "\"other\":\"x\"");
+            let error = Snapshot::parse("dump.yaml", &text).expect_err("it has no uid").to_string();
+            let end = format!(
+                "({kind}): metadata.uid: is missing: a snapshot is the output of kubectl get -o yaml"
+            );
+            assert!(error.starts_with("dump.yaml: document 1, item ") && error.ends_with(&end), "{error}");
+        }
     }
 }
