@@ -76,9 +76,14 @@ impl Checker {
         }
         if object.kind == Kind::Job {
             check_counts(object)?;
+            check_job(object)?;
             check_restart_policy(object, &pod["restartPolicy"], &format!("{spec}.restartPolicy"))?;
         } else {
             check_group(object)?;
+        }
+        if pod["containers"].as_array().is_none_or(Vec::is_empty) {
+            let problem = "is empty or missing; a pod needs at least one container";
+            return Err(object.invalid(&format!("{spec}.containers"), problem.to_owned()));
         }
         for list in ["containers", "initContainers"] {
             for (index, container) in pod[list].as_array().into_iter().flatten().enumerate() {
@@ -132,6 +137,27 @@ fn check_counts(object: &Object) -> Result<(), ScenarioError> {
         if let Some(number) = number.filter(|number| *number < 0) {
             return Err(object.invalid(&format!("spec.{field}"), format!("{number} is negative")));
         }
+    }
+    Ok(())
+}
+
+/// Checks the fields of a Job that depend on each other.
+fn check_job(object: &Object) -> Result<(), ScenarioError> {
+    let spec = &object.manifest["spec"];
+    let wrong =
+        |field: &str, problem: &str| Err(object.invalid(&format!("spec.{field}"), problem.to_owned()));
+    match spec["completionMode"].as_str() {
+        None | Some("NonIndexed") => {}
+        Some("Indexed") if spec["completions"].is_null() => {
+            return wrong("completions", "is missing; completionMode Indexed needs it");
+        }
+        Some("Indexed") => {}
+        Some(other) => {
+            return wrong("completionMode", &format!("{other:?} is none of NonIndexed and Indexed"));
+        }
+    }
+    if spec["manualSelector"] == true && spec["selector"].is_null() {
+        return wrong("selector", "is missing; manualSelector needs it");
     }
     Ok(())
 }

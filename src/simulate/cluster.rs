@@ -19,6 +19,7 @@ use super::immutable;
 use super::objects::{
     self, deadline, decode_value, life, life_in_snapshot, longest, node_as_kubelet, refuse_running, take_user,
 };
+use super::schema::Schemas;
 use super::snapshot::Snapshot;
 use super::unmanaged_object;
 use crate::api::caps::Caps;
@@ -34,8 +35,8 @@ use crate::cluster::wire;
 use crate::directory::Directory;
 use crate::engine::replay::Life;
 use crate::engine::types::{Admission, Event, Name, PodShape, Time, Workload, WorkloadId, WorkloadKind};
-use crate::scenario::{Kind, Object, ScenarioError};
-use crate::webhook::offline::stored;
+use crate::scenario::{Kind, Object, Origin, ScenarioError};
+use crate::webhook::offline::{stored, warnings_of_namespace};
 
 /// Properties of a workload that the mirror does not keep.
 #[derive(Clone, Debug)]
@@ -59,6 +60,7 @@ pub struct Cluster {
     /// Jobs and Pods of the snapshot, by namespace and name.
     in_snapshot: BTreeSet<(Kind, String, String)>,
     checker: check::Checker,
+    schemas: Schemas,
     /// The webhook's warnings, once for each document.
     warnings: BTreeSet<String>,
 }
@@ -88,6 +90,7 @@ impl Cluster {
             nodes: BTreeMap::new(),
             in_snapshot: BTreeSet::new(),
             checker: check::Checker::default(),
+            schemas: Schemas::default(),
             warnings: BTreeSet::new(),
         }
     }
@@ -138,6 +141,14 @@ impl Cluster {
             events.extend(self.mirror.take(change));
         }
         Ok(events)
+    }
+
+    /// Adds warnings of the webhook about an object.
+    fn warn(&mut self, origin: &Origin, warnings: Vec<String>) {
+        self.warnings.extend(warnings.iter().map(|warning| {
+            let warning = warning.strip_prefix("sluice: ").unwrap_or(warning);
+            format!("{origin}: {warning}")
+        }));
     }
 
     /// The webhook's warnings, with file and document.
@@ -198,12 +209,18 @@ impl Cluster {
             Kind::Team => {
                 let team: Team = self.checker.decode(object, strictly)?;
                 check::converted(object, crate::engine::types::Team::try_from(&team))?;
+                if strictly {
+                    self.schemas.check(object, &team)?;
+                }
                 let seen = reduce::team::team(&team).map_err(|problem| object.invalid("spec", problem))?;
                 Change::Team(Seen::Object(name, seen))
             }
             Kind::NodePool => {
                 let pool: NodePool = self.checker.decode(object, strictly)?;
                 check::converted(object, crate::engine::types::Pool::try_from(&pool))?;
+                if strictly {
+                    self.schemas.check(object, &pool)?;
+                }
                 let seen = reduce::team::pool(&pool).map_err(|problem| object.invalid("spec", problem))?;
                 Change::Pool(Seen::Object(name, seen))
             }
@@ -215,6 +232,7 @@ impl Cluster {
             }
             _ => {
                 self.checker.decode::<Namespace>(object, strictly)?;
+                self.warn(&object.origin, warnings_of_namespace(&object.manifest));
                 self.namespaces.insert(object.name.clone());
                 let metadata: PartialObjectMeta<_> = object.decode()?;
                 Change::Namespace(Seen::Object(name, reduce::team::namespace(&metadata)))
@@ -391,10 +409,7 @@ impl Cluster {
             return applied_again(&self.directory, user, lasts, manifest, standing).map_err(refused);
         }
         let (object_stored, warnings) = stored(&self.directory, user, None, manifest).map_err(refused)?;
-        self.warnings.extend(warnings.iter().map(|warning| {
-            let warning = warning.strip_prefix("sluice: ").unwrap_or(warning);
-            format!("{}: {warning}", object.origin)
-        }));
+        self.warn(&object.origin, warnings);
         Ok(object_stored)
     }
 

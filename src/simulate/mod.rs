@@ -3,7 +3,7 @@
 //! [`cluster`] is the simulated API server: objects pass through the webhook and the production conversion to engine
 //! values. [`crate::engine::replay`] is the rest of the cluster: it carries decisions out and lets pods run and end.
 //! [`simulation`] advances time; `recorder` and `utilization` collect the outcome. `check` judges single objects as an API
-//! server does, `immutable` their changes, `references` and `from_start` what only the whole scenario shows to be a mistake.
+//! server does, `schema` those of Sluice's own kinds, `immutable` their changes, `references` and `from_start` what only the whole scenario shows to be a mistake.
 
 mod applied_again;
 mod check;
@@ -18,6 +18,7 @@ mod outcome;
 mod recorder;
 mod references;
 pub mod report;
+mod schema;
 mod simulation;
 mod snapshot;
 #[cfg(test)]

@@ -22,7 +22,8 @@ pub fn validate(view: &View<'_>, request: &Request) -> Verdict {
     Verdict::warn(membership.into_iter().chain(without_effect(new)))
 }
 
-fn without_effect(namespace: &Value) -> Vec<String> {
+/// The labels and annotations for Sluice that a namespace does not have.
+pub(super) fn without_effect(namespace: &Value) -> Vec<String> {
     unknown_keys(namespace, " of a namespace", &names::NAMESPACE_LABELS, &[])
 }
 

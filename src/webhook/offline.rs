@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::mutate::mutate;
+use super::namespace;
 use super::review::{GroupKind, Request, UserInfo, Verdict};
 use super::validate::validate;
 use super::view::View;
@@ -45,6 +46,12 @@ pub fn stored(
         Verdict::Deny(problem) => Err(problem),
         Verdict::Allow { .. } => Ok((request.object, warnings)),
     }
+}
+
+/// The warnings about the labels and annotations of a namespace that need no other object.
+#[must_use]
+pub fn warnings_of_namespace(object: &Value) -> Vec<String> {
+    namespace::without_effect(object)
 }
 
 #[cfg(test)]

@@ -54,6 +54,9 @@ pub fn page(outcome: &Outcome, title: &str) -> String {
     body.into_string()
 }
 
+/// The figure that is in GPU-seconds.
+const LOST: &str = "work lost";
+
 fn figures(outcome: &Outcome) -> Markup {
     let summary = &outcome.summary;
     let number = |state: State| outcome.workloads.iter().filter(|row| row.state == state).count();
@@ -68,11 +71,12 @@ fn figures(outcome: &Outcome) -> Markup {
         ("mean wait", span(waits.mean)),
         ("longest wait", span(waits.longest)),
         ("evictions", summary.evictions.to_string()),
-        ("work lost", gpu_time(summary.wasted_gpu_seconds)),
+        (LOST, gpu_time(summary.wasted_gpu_seconds)),
         ("succeeded", number(State::Succeeded).to_string()),
         ("running", number(State::Running).to_string()),
         ("waiting", number(State::Pending).to_string()),
     ];
+    let figures = figures.into_iter().filter(|(name, _)| gpus || *name != LOST);
     html! {
         dl.figures {
             @for (name, value) in figures {

@@ -107,6 +107,51 @@ fn objects_that_an_api_server_refuses_are_errors_with_file_document_and_field() 
 }
 
 /// A Team with this spec.
+#[test]
+fn what_the_definitions_of_teams_and_jobs_forbid_is_refused() {
+    let team = |spec: &str| {
+        format!("---\napiVersion: sluice.dev/v1alpha1\nkind: Team\nmetadata: {{name: c}}\nspec: {spec}\n")
+    };
+    let mode = |mode: &str| job_of("a/x", 1, 1, "", &format!("  completionMode: {mode}"));
+    for (part, expected) in [
+        (team("{weight: 2000000}"), "(Team c): spec.weight: must be at most 1000000"),
+        (team("[]"), "(Team c): spec: expected a map, not a list"),
+        (team("null"), "(Team c): spec: expected a map, not null"),
+        (team("{notify: [{transitions: [Started]}]}"), "(Team c): spec.notify[0]: an endpoint needs url or secretRef"),
+        (
+            team("{notify: [{transitions: [Started], url: http://x}]}"),
+            "(Team c): spec.notify[0].url: \"http://x\" must match ^https://",
+        ),
+        (
+            "---\napiVersion: sluice.dev/v1alpha1\nkind: NodePool\nmetadata: {name: p}\nspec: {nodeSelector: {a: b}, topology: ['']}\n"
+                .to_owned(),
+            "(NodePool p): spec.topology[0]: must have at least 1 character",
+        ),
+        (mode("indexed"), "(Job a/x): spec.completionMode: \"indexed\" is none of NonIndexed and Indexed"),
+        (
+            mode("Indexed").replace("completions: 1", "backoffLimit: 1"),
+            "(Job a/x): spec.completions: is missing; completionMode Indexed needs it",
+        ),
+        (
+            job_of("a/x", 1, 1, "", "  manualSelector: true"),
+            "(Job a/x): spec.selector: is missing; manualSelector needs it",
+        ),
+        (
+            job("a/x", 1, "").split("- {name").next().unwrap_or_default().replace("containers:", "containers: []"),
+            "(Job a/x): spec.template.spec.containers: is empty or missing; a pod needs at least one container",
+        ),
+        (
+            job_of("a/x", 1, 1, "", "").replace("parallelism: 1", "parallelism: '2'"),
+            "(Job a/x): spec.parallelism: expected a whole number, not \"2\"",
+        ),
+    ] {
+        let error = error(&[part]);
+        assert!(error.starts_with("s.yaml: document 6 ") && error.contains(expected), "expected {expected:?}\n     got {error:?}");
+        assert_eq!(error.lines().count(), 1, "{error:?}");
+    }
+    outcome(&[mode("Indexed"), team("{weight: 1000000}")], &Options::default());
+}
+
 fn team(name: &str, notes: &str, spec: &str) -> String {
     format!(
         "---\napiVersion: sluice.dev/v1alpha1\nkind: Team\nmetadata: {{name: {name}, annotations: {{{notes}}}}}\n\
