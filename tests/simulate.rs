@@ -133,13 +133,65 @@ fn a_report_is_written_besides_the_outcome() {
 }
 
 #[test]
-fn the_outcome_is_printed_even_if_the_report_cannot_be_written() {
+fn a_report_that_cannot_be_written_is_said_before_the_play() {
     let directory = with(SCENARIO);
     let output = simulate(&directory, &["s.yaml", "--report", "no/such/r.html"]);
     let error = text(&output.stderr);
     assert_eq!((output.status.code(), error.lines().count()), (Some(2), 1), "{error}");
     assert!(error.starts_with("sluice: --report no/such/r.html: "), "{error}");
+    assert!(output.stdout.is_empty());
+    // What fails only after the play takes nothing from the outcome.
+    let output = simulate(&directory, &["s.yaml", "--report", "/dev/full"]);
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(error.starts_with("sluice: --report /dev/full: "), "{error}");
     assert!(text(&output.stdout).contains("4h simulated: 2 succeeded."));
+}
+
+#[test]
+fn a_report_stays_as_it_was_if_the_play_fails() {
+    let directory = with(&SCENARIO.replace("spec: {quotas", "spec: {parent: none, quotas"));
+    let path = directory.path().join("r.html");
+    assert_eq!(simulate(&directory, &["s.yaml", "--report", "r.html"]).status.code(), Some(2));
+    assert!(!path.exists(), "there was none before");
+    let before = "x".repeat(1 << 20);
+    std::fs::write(&path, &before).expect("written");
+    assert_eq!(simulate(&directory, &["s.yaml", "--report", "r.html"]).status.code(), Some(2));
+    assert_eq!(std::fs::read_to_string(&path).expect("it is there"), before);
+    std::fs::write(directory.path().join("s.yaml"), SCENARIO).expect("written");
+    assert!(simulate(&directory, &["s.yaml", "--report", "r.html"]).status.success());
+    let page = std::fs::read_to_string(&path).expect("the report");
+    assert!(page.trim_end().ends_with("</html>"), "nothing of the older one is left");
+}
+
+#[test]
+fn standard_input_is_named_once() {
+    let directory = with(SCENARIO);
+    for arguments in [["-", "-"].as_slice(), &["--snapshot", "-", "-"]] {
+        let output = simulate(&directory, arguments);
+        assert_eq!(text(&output.stderr), "sluice: -: standard input is named twice\n");
+        assert_eq!(output.status.code(), Some(2));
+    }
+}
+
+#[test]
+fn a_scenario_without_gpus_has_no_figures_of_gpus() {
+    let output = simulate(&with(&SCENARIO.replace("nvidia.com/gpu", "cpu")), &["s.yaml"]);
+    let said = text(&output.stdout);
+    assert!(said.contains("CPU utilization") && said.trim_end().ends_with("No evictions."), "{said}");
+}
+
+#[test]
+fn a_misspelt_label_of_a_namespace_is_a_warning() {
+    let output = simulate(
+        &with(&SCENARIO.replace("labels: {sluice.dev/team: a}", "labels: {sluice.dev/teem: a}")),
+        &["s.yaml"],
+    );
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(
+        text(&output.stderr),
+        "sluice: warning: s.yaml: document 1 (Namespace a): label sluice.dev/teem has no effect: there is no such label of a namespace\n"
+    );
 }
 
 #[test]
@@ -191,7 +243,7 @@ fn bad_input_is_one_line_and_exit_code_2() {
     let directory = with(&SCENARIO.replace("kind: Job", "kind: Jobb"));
     std::fs::write(directory.path().join("empty.yaml"), "# nothing\n").expect("written");
     for (arguments, line) in [
-        (&["s.yaml"][..], "sluice: s.yaml: document 4 (Jobb): kind: "),
+        (&["s.yaml"][..], "sluice: s.yaml: document 4 (Jobb a/x): kind: "),
         (&["none.yaml"][..], "sluice: none.yaml: "),
         (&["empty.yaml"][..], "sluice: empty.yaml: contains no object"),
         (&["--snapshot", "none.yaml"][..], "sluice: none.yaml: "),

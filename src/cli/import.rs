@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::cluster::{self, Cluster};
 use super::table::rows;
-use super::{Invalid, print};
+use super::{Invalid, print, standard_input_once};
 use crate::import::{self, ImportError, Note, Plan, Source, Verdict, kueue, resource_quota};
 
 /// What is imported.
@@ -32,7 +32,7 @@ pub struct Options {
     /// What is imported.
     #[arg(value_enum, value_name = "FROM")]
     from: From,
-    /// Manifests (YAML or JSON), read as one set-up; `-` is standard input, and `live` the cluster of the kubeconfig.
+    /// Manifests (YAML or JSON), read as one set-up; `-` is standard input, and `live` alone the cluster of the kubeconfig.
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
     /// Print the table of what has no equivalent instead of the objects, and end with 1 if anything is lost.
@@ -48,7 +48,9 @@ pub struct Options {
     #[arg(long)]
     fair_sharing: bool,
     /// Output format of --check.
-    #[arg(long, short, value_enum, default_value_t = print::Output::Table)]
+    // What conflicts with --check would lift the requirement.
+    #[arg(long, short, value_enum, default_value_t = print::Output::Table, requires = "check",
+        conflicts_with_all = ["steps", "without_labels"])]
     output: print::Output,
     /// The cluster of `live`.
     #[command(flatten)]
@@ -66,6 +68,10 @@ pub fn run(options: &Options) -> anyhow::Result<bool> {
     let sources = match options.files.as_slice() {
         [one] if one.as_os_str() == LIVE => {
             cluster::with(&options.cluster, async |cluster| live(&cluster, options.from).await)?
+        }
+        files if files.iter().any(|file| file.as_os_str() == LIVE) => {
+            let problem = "live: the cluster is read alone, without files; a file of that name is ./live";
+            return Err(Invalid(problem.to_owned()).into());
         }
         files => read(files)?,
     };
@@ -109,6 +115,7 @@ fn invalid(error: ImportError) -> Invalid {
 }
 
 fn read(files: &[PathBuf]) -> anyhow::Result<Vec<Source>> {
+    standard_input_once(files)?;
     let mut texts = Vec::new();
     for path in files {
         let name = path.display().to_string();
@@ -205,4 +212,47 @@ fn table(notes: &[Note]) -> String {
         table.add_row([note.verdict.word(), &note.object, &note.field, &note.text]);
     }
     rows::shown(&table)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Args as _, FromArgMatches as _};
+
+    use super::*;
+
+    fn options(arguments: &[&str]) -> Result<Options, String> {
+        let command = Options::augment_args(clap::Command::new("import"));
+        let matches = command.try_get_matches_from([&["import"], arguments].concat());
+        let matches = matches.map_err(|error| error.to_string())?;
+        Options::from_arg_matches(&matches).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_format_is_that_of_a_check() {
+        assert!(options(&["kueue", "a.yaml"]).is_ok());
+        assert!(options(&["kueue", "a.yaml", "--check", "-o", "json"]).is_ok());
+        for more in [&[][..], &["--steps"], &["--without-labels"]] {
+            let arguments = [&["kueue", "a.yaml", "-o", "json"], more].concat();
+            assert!(options(&arguments).is_err(), "{arguments:?}");
+        }
+    }
+
+    #[test]
+    fn the_cluster_is_read_alone_and_standard_input_once() {
+        let said = |arguments: &[&str]| {
+            let error = run(&options(arguments)?).map_err(|error| {
+                assert!(error.is::<Invalid>(), "{error}");
+                error.to_string()
+            });
+            error.map(|_| ())
+        };
+        for files in [["a.yaml", "live"], ["live", "a.yaml"], ["live", "live"]] {
+            let found = said(&["kueue", files[0], files[1]]);
+            assert!(
+                found.as_ref().is_err_and(|error| error.starts_with("live: the cluster is read alone")),
+                "{found:?}"
+            );
+        }
+        assert_eq!(said(&["kueue", "-", "-"]), Err("-: standard input is named twice".to_owned()));
+    }
 }

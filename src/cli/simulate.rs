@@ -1,13 +1,14 @@
 //! `sluice simulate`: reads and plays a scenario, prints the outcome.
 
-use std::io::IsTerminal;
+use std::fs::File;
+use std::io::{ErrorKind, IsTerminal, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::{Invalid, print, table};
+use super::{Invalid, print, standard_input_once, table};
 use crate::api::record::time;
 use crate::engine::types::{Settings, Time};
 use crate::options::{AcceleratorOptions, CapOptions, SchedulingOptions};
@@ -76,6 +77,7 @@ fn calendar(text: &str) -> Result<Time, String> {
 /// # Errors
 /// [`Invalid`] when a file is invalid.
 pub fn run(options: &Options) -> anyhow::Result<()> {
+    standard_input_once(options.files.iter().chain(&options.snapshot))?;
     let snapshot = options.snapshot.as_deref().map(Snapshot::load).transpose().map_err(wrong)?;
     let scenario = Scenario::load(&options.files).map_err(wrong)?;
     let settings = simulate::Options {
@@ -86,6 +88,8 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         caps: options.caps.caps(),
         accelerators: options.accelerators.accelerators(),
     };
+    // A path that cannot be written is said before a play that may take long.
+    let page = options.report.as_deref().map(Page::open).transpose()?;
     let mut bar = Bar::new(scenario.steps.len(), options.until);
     let played =
         simulate::run_with(snapshot.as_ref(), &scenario, &settings, &mut |progress| bar.show(progress));
@@ -98,19 +102,72 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     for warning in &outcome.warnings {
         eprintln!("sluice: warning: {warning}");
     }
-    let written = options.report.as_deref().map_or(Ok(()), |file| report(options, file, &outcome));
+    let written = page.map_or(Ok(()), |page| page.write(&report(options, &outcome)));
     // The outcome is printed even if the page cannot be written.
     print::answer(options.output, &outcome, |outcome| table::outcome(outcome, options.summary))?;
     written
 }
 
-fn report(options: &Options, file: &Path, outcome: &Outcome) -> anyhow::Result<()> {
+/// The page of `--report`.
+fn report(options: &Options, outcome: &Outcome) -> String {
     let named = options.files.iter().chain(&options.snapshot).map(|file| {
         file.file_name().map_or_else(|| file.display().to_string(), |name| name.display().to_string())
     });
-    let page = simulate::report::page(outcome, &named.collect::<Vec<_>>().join(", "));
-    let wrong = |error: std::io::Error| Invalid(format!("--report {}: {error}", file.display()));
-    Ok(std::fs::write(file, page).map_err(wrong)?)
+    simulate::report::page(outcome, &named.collect::<Vec<_>>().join(", "))
+}
+
+/// The file of `--report`. What it has stays until the new page is written, and a new file without a page is removed.
+struct Page<'a> {
+    path: &'a Path,
+    file: File,
+    is_empty: bool,
+}
+
+impl<'a> Page<'a> {
+    /// Opens the file, or creates it.
+    ///
+    /// # Errors
+    /// [`Invalid`] when it cannot be written.
+    fn open(path: &'a Path) -> Result<Self, Invalid> {
+        let (file, is_empty) = match File::create_new(path) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                (File::options().write(true).open(path), false)
+            }
+            new => (new, true),
+        };
+        file.map(|file| Self { path, file, is_empty }).map_err(|error| Self::wrong(path, &error))
+    }
+
+    /// Replaces what the file has.
+    ///
+    /// # Errors
+    /// [`Invalid`] when it cannot be written.
+    fn write(mut self, text: &str) -> anyhow::Result<()> {
+        self.replace(text).map_err(|error| Self::wrong(self.path, &error))?;
+        self.is_empty = false;
+        Ok(())
+    }
+
+    fn replace(&mut self, text: &str) -> std::io::Result<()> {
+        // A device or a pipe has no length.
+        if self.file.metadata()?.is_file() {
+            self.file.set_len(0)?;
+        }
+        self.file.write_all(text.as_bytes())
+    }
+
+    fn wrong(path: &Path, error: &std::io::Error) -> Invalid {
+        Invalid(format!("--report {}: {error}", path.display()))
+    }
+}
+
+impl Drop for Page<'_> {
+    fn drop(&mut self) {
+        if self.is_empty {
+            // It was not there before, so nothing is missed if it stays.
+            _ = std::fs::remove_file(self.path);
+        }
+    }
 }
 
 fn wrong(error: ScenarioError) -> anyhow::Error {

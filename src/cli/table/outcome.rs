@@ -116,8 +116,9 @@ fn summary(outcome: &Outcome) -> String {
     let states = if states.is_empty() { "no workloads".to_owned() } else { states.join(", ") };
     let mut sentences = vec![format!("{} simulated: {states}.", outcome.end.span())];
     let summary = &outcome.summary;
+    let has_gpus = outcome.timeline.resource == "GPUs";
     if !outcome.end.0.is_zero() {
-        let resource = if outcome.timeline.resource == "GPUs" { "GPU" } else { "CPU" };
+        let resource = if has_gpus { "GPU" } else { "CPU" };
         sentences.push(format!("{resource} utilization {:.1} %.", summary.utilization * 100.0));
     }
     if let Some(waits) = outcome.waits() {
@@ -128,7 +129,10 @@ fn summary(outcome: &Outcome) -> String {
         1 => "1 eviction".to_owned(),
         number => format!("{number} evictions"),
     };
-    sentences.push(format!("{evictions}, {} lost.", gpu_time(summary.wasted_gpu_seconds)));
+    sentences.push(match has_gpus {
+        true => format!("{evictions}, {} lost.", gpu_time(summary.wasted_gpu_seconds)),
+        false => format!("{evictions}."),
+    });
     sentences.join(" ")
 }
 
@@ -169,6 +173,6 @@ mod tests {
             "1h30m simulated: 1 running, 1 waiting. GPU utilization 84.4 %. Wait: mean 45m, longest 1h30m. \
              8 evictions, 2 GPU-h lost."
         );
-        assert_eq!(summary(&Outcome::default()), "0s simulated: no workloads. No evictions, 0 GPU-s lost.");
+        assert_eq!(summary(&Outcome::default()), "0s simulated: no workloads. No evictions.");
     }
 }
