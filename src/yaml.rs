@@ -9,7 +9,7 @@ use serde_saphyr::{Error, MessageFormatter, Options, UserMessageFormatter};
 /// How far a text is trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trust {
-    /// A file of the user who runs the program: it may be of any size, and only its aliases are bounded.
+    /// A file named on the command line: it may be of any size, and only its aliases are bounded.
     Own,
     /// A text that came with a request: its size is bounded too.
     Foreign,
@@ -154,7 +154,7 @@ pub fn fault(path: &str, message: &str) -> (String, String) {
 
 /// What serde says about a value of the wrong form, without the names of types in the program: `expected a whole number, not "2"`.
 fn plainly(message: &str) -> String {
-    // Errors of serde_json may end with a place in a text that the reader has not written.
+    // Errors of serde_json may end with a place in a text that the program has made.
     let message = message.split_once(" at line ").map_or(message, |(before, _)| before);
     if let Some((unknown, known)) =
         message.strip_prefix("unknown variant `").and_then(|rest| rest.split_once("`, expected "))

@@ -71,7 +71,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         Format::Parquet => parquet(&mut store, table, &mut output),
     };
     let written = written.map_err(anyhow::Error::from).and_then(|()| Ok(output.flush()?));
-    // A reader that has seen enough closes the pipe.
+    // A pipe may be closed before its end: the next program has enough.
     if closed.load(Ordering::Relaxed) { Ok(()) } else { written }
 }
 

@@ -207,6 +207,7 @@ mod tests {
         assert!(error.starts_with("dump.yaml: document 1, item 1 (Job a/"), "{error}");
         assert!(error.contains("): spec.parallelism: expected a whole number, not \"two\""), "{error}");
     }
+
     #[test]
     fn a_workload_of_a_snapshot_has_a_uid() {
         for (kind, uid) in [("Job a/waits", "uid-waits"), ("Pod a/runs-0", "pod-0")] {

@@ -52,6 +52,8 @@ fn below_a_parent_without_a_guarantee_the_nodes_must_cover_it() {
 fn below_a_parent_it_is_the_child_or_the_parent() {
     let top = ("top", None, 20);
     assert_eq!(found(&[top, ("x", Some("top"), 30), ("y", Some("top"), 4)]).0, ["x"]);
+    let below_unknown = ("top", Some("gone"), 20);
+    assert_eq!(found(&[below_unknown, ("x", Some("top"), 30), ("y", Some("top"), 4)]).0, ["x"]);
     let (at, message) = found(&[top, ("x", Some("top"), 12), ("y", Some("top"), 12)]);
     assert_eq!(at, ["top"]);
     assert!(message.contains("24 of 20 nvidia.com/gpu (x 12, y 12)"), "{message}");

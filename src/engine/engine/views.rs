@@ -273,14 +273,14 @@ pub fn overcommitments(state: &ClusterState) -> Vec<Overcommitment> {
     for (pool_name, pool) in state.quotas.pools() {
         let mut members: BTreeMap<Option<TeamId>, Vec<TeamId>> = BTreeMap::new();
         for (team, info) in state.quotas.teams().filter(|(_, info)| info.team.is_some()) {
-            let is_known = |team: &TeamId| state.quotas.team(*team).team.is_some();
-            if !info.path[1..].iter().all(is_known) {
-                continue;
-            }
             // A team without a guarantee covers nothing and bounds nothing: the one above it does, or the nodes do.
+            let is_unknown = |team: &TeamId| state.quotas.team(*team).team.is_none();
+            let has_guarantee = |team: &TeamId| state.quotas.quota_usage(pool, *team).has_guarantee();
             let mut above = info.path[1..].iter().copied();
-            let cover = above.find(|team| state.quotas.quota_usage(pool, *team).has_guarantee());
-            members.entry(cover).or_default().push(team);
+            let cover = above.find(|team| is_unknown(team) || has_guarantee(team));
+            if !cover.as_ref().is_some_and(is_unknown) {
+                members.entry(cover).or_default().push(team);
+            }
         }
         for (parent, members) in members {
             let usage = parent.map(|parent| state.quotas.quota_usage(pool, parent));
