@@ -71,6 +71,8 @@ pub struct Answer {
     pub cursor: Option<String>,
     /// Why there are no rows, where Sluice does not manage the namespace or a name in the question is none.
     pub note: Option<String>,
+    /// The user that asked, in an answer about the queue.
+    pub caller: Option<String>,
     /// Whether the rows are still those of the version that the question named.
     pub unchanged: bool,
     rows: Option<Box<RawValue>>,

@@ -55,7 +55,11 @@ pub(super) async fn workloads(
         chosen(state, scope, (choice, wanted), before).await
     });
     let names = Names { team: named.0.as_deref(), queue: named.1.as_deref(), pool: None };
-    Ok(noted(state, asked.as_deref(), &names, answer.await?))
+    let mut answer = noted(state, asked.as_deref(), &names, answer.await?);
+    if answer.get("unchanged").is_none() {
+        answer["caller"] = caller.into();
+    }
+    Ok(answer)
 }
 
 /// An answer; without rows it says why, where Sluice does not manage the namespace or a name in the filter is none.

@@ -84,22 +84,24 @@ fn with_proof(mut spec: Value) -> Value {
 #[tokio::test]
 async fn each_question_is_answered_into_its_object_without_the_proof() {
     let state = replica();
-    for (spec, rows) in [
-        (json!({"queue": {}}), true),
-        (json!({"explain": {"name": "x"}}), true),
-        (json!({"teams": {}}), true),
-        (json!({"nodes": {}}), true),
+    for (spec, caller) in [
+        (json!({"queue": {}}), json!("alice")),
+        (json!({"explain": {"name": "x"}}), Value::Null),
+        (json!({"teams": {}}), Value::Null),
+        (json!({"nodes": {}}), Value::Null),
     ] {
         let (response, object) = post(&state, "/ask", &review(&with_proof(spec.clone()))).await;
         assert_eq!(response["allowed"], true, "{response}");
         assert_eq!(object["spec"], spec, "the proof is gone");
-        assert_eq!(object["answer"]["rows"].is_array(), rows, "{object}");
+        assert!(object["answer"]["rows"].is_array(), "{object}");
+        assert_eq!(object["answer"]["caller"], caller, "{object}");
         assert!(!object["answer"].to_string().contains("forged"));
         assert!(object["answer"]["at"].is_string() && object["answer"]["version"].is_string());
         let mut again = spec;
         again["since"] = object["answer"]["version"].clone();
         let (_, object) = post(&state, "/ask", &review(&with_proof(again))).await;
         assert_eq!(object["answer"]["unchanged"], true, "{object}");
+        assert_eq!(object["answer"]["caller"], Value::Null, "{object}");
     }
 }
 

@@ -118,6 +118,8 @@ pub struct Page<T> {
     pub at: Option<Timestamp>,
     /// Why it has no rows, where Sluice does not manage the namespace or a name in the question is none.
     pub note: Option<String>,
+    /// The user that asked, in an answer about the queue.
+    pub caller: Option<String>,
 }
 
 /// The cluster that is asked.
@@ -212,10 +214,11 @@ impl Cluster {
         if answer.unchanged {
             return Ok(None);
         }
-        let (cursor, at, total, note) = (answer.cursor.clone(), answer.at, answer.total, answer.note.clone());
+        let (cursor, at, total) = (answer.cursor.clone(), answer.at, answer.total);
+        let (note, caller) = (answer.note.clone(), answer.caller.clone());
         let version = answer.version.clone().context(UNEXPECTED)?;
         let rows: Vec<T> = rows_of(answer)?;
-        Ok(Some(Page { total: total.unwrap_or(rows.len()), rows, version, cursor, at, note }))
+        Ok(Some(Page { total: total.unwrap_or(rows.len()), rows, version, cursor, at, note, caller }))
     }
 
     async fn answer(&self, spec: &QuestionSpec) -> anyhow::Result<client::Answer> {

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use anyhow::Context as _;
-use comfy_table::{Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, Table, Width, presets};
+use clap::builder::styling::{AnsiColor, Style};
 use jiff::Timestamp;
 
 use super::human;
@@ -134,75 +134,78 @@ pub enum Form {
 }
 
 /// The space between two columns.
-const GAP: u16 = 2;
+const GAP: usize = 2;
 
 /// The rows as a table that is as wide as the screen at most, with one line for each row.
+///
+/// The values are read twice, for the widths and for the lines: the cells of a hundred thousand rows would take more memory than the rows.
 pub fn table<T>(columns: &[&Column<T>], rows: &[T], screen: &Screen, headers: bool) -> String {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    let cells: Vec<Vec<(Option<Color>, String)>> = rows
-        .iter()
-        .map(|row| columns.iter().map(|column| shown(&(column.value)(row, screen), screen)).collect())
-        .collect();
-    let widths = widths(columns, &cells, screen.width, headers);
-    if headers {
-        let titles = columns.iter().zip(&widths);
-        table.set_header(titles.map(|(column, width)| Cell::new_owned(cut(column.title.to_owned(), *width))));
-    }
-    for row in cells {
-        let row = row.into_iter().zip(&widths).zip(columns).map(|(((color, text), width), column)| {
-            let is_name = matches!(column.form, Form::Name(_));
-            let cell = Cell::new_owned(if is_name { shortened(text, *width) } else { cut(text, *width) });
-            match color {
-                Some(color) => cell.fg(color),
-                None => cell,
-            }
-        });
-        table.add_row(row.collect::<Vec<_>>());
-    }
-    // Whether colours are shown is decided where the text is printed.
-    table.enforce_styling();
-    for (at, column) in columns.iter().enumerate() {
-        let Some(shown) = table.column_mut(at) else { continue };
-        shown.set_padding((0, if at + 1 == columns.len() { 0 } else { GAP }));
-        shown.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(1)));
-        if column.form == Form::Right {
-            shown.set_cell_alignment(CellAlignment::Right);
-        }
-    }
+    let widths = widths(columns, rows, screen, headers);
     let mut text = String::new();
-    for (at, line) in table.lines().enumerate() {
-        if at > 0 {
+    if headers {
+        let titles = columns.iter().map(|column| (None, column.title.to_owned()));
+        line(&mut text, columns, &widths, titles);
+    }
+    for row in rows {
+        if !text.is_empty() {
             text.push('\n');
         }
-        text.push_str(line.trim_end());
+        let cells = columns.iter().map(|column| {
+            let value = (column.value)(row, screen);
+            (color(&value), shown(&value, screen))
+        });
+        line(&mut text, columns, &widths, cells);
     }
     text
 }
 
-/// The text of a value, which is one line, with its colour.
-fn shown(value: &Value, screen: &Screen) -> (Option<Color>, String) {
+/// Adds the cells as one line. Whether their colours are shown is decided where the text is printed.
+fn line<T>(
+    text: &mut String,
+    columns: &[&Column<T>],
+    widths: &[usize],
+    cells: impl Iterator<Item = (Option<AnsiColor>, String)>,
+) {
+    let mut pending = 0;
+    for (((color, cell), column), width) in cells.zip(columns).zip(widths) {
+        let cell =
+            if matches!(column.form, Form::Name(_)) { shortened(cell, *width) } else { cut(cell, *width) };
+        let rest = width.saturating_sub(cell.chars().count());
+        let (before, after) = if column.form == Form::Right { (rest, 0) } else { (0, rest) };
+        pending += before;
+        if !cell.is_empty() {
+            text.extend(std::iter::repeat_n(' ', pending));
+            pending = 0;
+            match color {
+                Some(color) => {
+                    let style = Style::new().fg_color(Some(color.into()));
+                    text.push_str(&format!("{style}{cell}{style:#}"));
+                }
+                None => text.push_str(&cell),
+            }
+        }
+        pending += after + GAP;
+    }
+}
+
+/// The text of a value, which is one line.
+fn shown(value: &Value, screen: &Screen) -> String {
     let text = value.human(screen);
-    (color(value), if text.contains(char::is_control) { text.replace(char::is_control, " ") } else { text })
+    if text.contains(char::is_control) { text.replace(char::is_control, " ") } else { text }
 }
 
 /// The width of each column: that of its widest cell, and less for those that may be cut, the last of them first.
-fn widths<T>(
-    columns: &[&Column<T>],
-    cells: &[Vec<(Option<Color>, String)>],
-    most: Option<u16>,
-    headers: bool,
-) -> Vec<usize> {
+fn widths<T>(columns: &[&Column<T>], rows: &[T], screen: &Screen, headers: bool) -> Vec<usize> {
     let mut widths: Vec<usize> = columns
         .iter()
-        .enumerate()
-        .map(|(at, column)| {
+        .map(|column| {
             let title = if headers { column.title.chars().count() } else { 0 };
-            cells.iter().map(|row| row[at].1.chars().count()).fold(title, usize::max)
+            let cells = rows.iter().map(|row| shown(&(column.value)(row, screen), screen).chars().count());
+            cells.fold(title, usize::max)
         })
         .collect();
-    let Some(most) = most else { return widths };
-    let gaps = usize::from(GAP) * columns.len().saturating_sub(1);
+    let Some(most) = screen.width else { return widths };
+    let gaps = GAP * columns.len().saturating_sub(1);
     let mut over = (widths.iter().sum::<usize>() + gaps).saturating_sub(usize::from(most));
     for (column, width) in columns.iter().zip(&mut widths).rev() {
         let (Form::Cut(least) | Form::Name(least)) = column.form else { continue };
@@ -235,13 +238,13 @@ fn shortened(name: String, width: usize) -> String {
 }
 
 /// The colour of a state.
-fn color(value: &Value) -> Option<Color> {
+fn color(value: &Value) -> Option<AnsiColor> {
     let Value::State(state) = value else { return None };
     match state.as_str() {
-        "Running" | "Completed" => Some(Color::Green),
-        "Pending" => Some(Color::Yellow),
-        "Held" => Some(Color::Cyan),
-        "Evicting" | "Evicted" | "Failed" => Some(Color::Red),
+        "Running" | "Completed" => Some(AnsiColor::BrightGreen),
+        "Pending" => Some(AnsiColor::BrightYellow),
+        "Held" => Some(AnsiColor::BrightCyan),
+        "Evicting" | "Evicted" | "Failed" => Some(AnsiColor::BrightRed),
         _ => None,
     }
 }

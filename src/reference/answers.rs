@@ -23,6 +23,7 @@ A [Question](../operate/questions.md) comes back with the field `answer`:
 | `rows` | list | at most 1,000 rows and 512 KB of them |
 | `gzip` | base64 | instead of `rows`, with `spec.encoding: Gzip`: a JSON list of at most 1,000 rows, compressed, at most 512 KB |
 | `cursor` | string | present if there are more rows; `spec.cursor` of the next question |
+| `caller` | string | of `queue`: the user that asked, as rows name it in `user` |
 | `note` | string | present without rows where Sluice does not manage the namespace, or where the team, queue or pool asked about does not exist |
 | `unchanged` | boolean | true, and all but `version` and `at` missing, if the rows are still those of `spec.since` |
 ";

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::filter::Filter;
 use super::groups::By;
-use crate::api::question::QuestionSpec;
+use crate::api::question::{MOST_ROWS, QuestionSpec};
 use crate::cli::cluster::{Cluster, Page};
 use crate::cli::columns::{self, WorkloadColumn, name_of};
 use crate::cli::grid;
@@ -76,9 +76,9 @@ impl Look {
     }
 
     /// Puts the rows in the order that is asked for, or those of the caller first.
-    fn arrange(&self, rows: &mut [WorkloadRow], mine: &BTreeSet<(String, String, String)>, screen: &Screen) {
+    fn arrange(&self, rows: &mut [WorkloadRow], caller: Option<&str>, screen: &Screen) {
         match &self.sort {
-            None => rows.sort_by_cached_key(|row| !mine.contains(&key(row))),
+            None => rows.sort_by_key(|row| caller.is_none() || row.user.as_deref() != caller),
             Some(Columns(columns)) => rows.sort_by(|one, other| {
                 let orders = columns.iter().map(|(column, down)| {
                     let order = (column.value)(one, screen).order(&(column.value)(other, screen));
@@ -108,25 +108,28 @@ pub async fn listed(
     // What is sorted or selected here has to be here as a whole.
     let cut = most.filter(|_| for_people && !filter.selects());
     let question = |me: bool| {
-        let limit = cut.and_then(|most| i32::try_from(most.min(1_000)).ok());
+        let limit = cut.and_then(|most| i32::try_from(most.min(MOST_ROWS)).ok());
         QuestionSpec { limit, ..filter.question(me) }
     };
+    let mine_first = for_people && !filter.names_user();
     let own = async {
-        let asks = for_people && !filter.names_user();
+        // Rows of the caller may be beyond the cut. All rows name their user.
+        let asks = mine_first && cut.is_some();
         if asks { asked(cluster, question(true), cut).await.map(Some) } else { Ok(None) }
     };
     let (own, all) = tokio::try_join!(own, asked(cluster, question(false), cut))?;
-    let Page { mut rows, mut total, .. } = all;
+    let Page { mut rows, mut total, caller, .. } = all;
     if filter.selects() {
         rows = filter.selected(cluster, rows).await?;
         total = rows.len();
     }
-    let mine: BTreeSet<_> = own.iter().flat_map(|own| own.rows.iter().map(key)).collect();
     if cut.is_some() {
+        let own = own.map(|own| own.rows).unwrap_or_default();
+        let mine: BTreeSet<_> = own.iter().map(key).collect();
         rows.retain(|row| !mine.contains(&key(row)));
-        rows.splice(0..0, own.into_iter().flat_map(|own| own.rows));
+        rows.splice(0..0, own);
     } else {
-        look.arrange(&mut rows, &mine, screen);
+        look.arrange(&mut rows, caller.as_deref().filter(|_| mine_first), screen);
     }
     rows.truncate(most.unwrap_or(usize::MAX));
     Ok((rows, total))

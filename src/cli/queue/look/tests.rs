@@ -66,7 +66,7 @@ fn look(arguments: &[&str]) -> Look {
 fn shown(count: usize, width: u16, form: Form, arguments: &[&str]) -> String {
     let (look, screen) = (look(arguments), screen(width));
     let mut rows: Vec<WorkloadRow> = (0..count).map(workload).collect();
-    look.arrange(&mut rows, &BTreeSet::new(), &screen);
+    look.arrange(&mut rows, None, &screen);
     rows.truncate(look.most(form, &screen).unwrap_or(usize::MAX));
     let table = table(&rows, count, &look.columns(form, false), &screen, true);
     format!("{}\n", anstream::adapter::strip_str(&table))
@@ -110,11 +110,15 @@ fn rows_are_sorted_and_counted() {
 
 #[test]
 fn the_workloads_of_the_caller_come_first() {
-    let mut rows: Vec<WorkloadRow> = (0..4).map(workload).collect();
-    look(&[]).arrange(&mut rows, &[key(&workload(2))].into(), &screen(80));
-    let names: Vec<_> =
-        rows.iter().map(|row| row.head.name.rsplit("lr").next().unwrap_or_default()).collect();
-    assert_eq!(names, ["2", "0", "1", "3"]);
+    let arranged = |caller: Option<&str>| -> Vec<String> {
+        let mut rows: Vec<WorkloadRow> = (0..4).map(workload).collect();
+        rows[0].user = None;
+        look(&[]).arrange(&mut rows, caller, &screen(80));
+        rows.iter().filter_map(|row| row.head.name.rsplit("lr").next()).map(ToOwned::to_owned).collect()
+    };
+    assert_eq!(arranged(Some("bob.miller@example.com")), ["1", "3", "0", "2"]);
+    assert_eq!(arranged(Some("carol")), ["0", "1", "2", "3"]);
+    assert_eq!(arranged(None), ["0", "1", "2", "3"], "no user is not the caller");
 }
 
 #[test]
