@@ -145,10 +145,21 @@ fn reorder(scheduler: &mut Scheduler, nomination: &Nomination) {
 
 /// The victims with which a workload starts within guarantee; none where capacity is on its way that is enough.
 fn start(scheduler: &mut Scheduler, attempt: Attempt<'_>, masked: &[Masked]) -> Option<Victims> {
-    let room =
+    let on_its_way =
         reserve::with_masked(scheduler, masked, |scheduler| victims::capacity_on_its_way(scheduler, attempt));
-    if let OnItsWay::Nominate(placement) = room {
-        return Some(Victims { takes: Vec::new(), placement, within_guarantee: true, by_exchange: false });
+    match on_its_way {
+        OnItsWay::Nominate(placement) => {
+            return Some(Victims {
+                takes: Vec::new(),
+                placement,
+                within_guarantee: true,
+                by_exchange: false,
+            });
+        }
+        OnItsWay::LeaveToOrder if attempt.waiting.within_guarantee(&scheduler.state, attempt.pool) => {
+            return None;
+        }
+        OnItsWay::LeaveToOrder | OnItsWay::TooLittle => {}
     }
     let found = victims::beside_reserved(scheduler, attempt, masked);
     found.filter(|victims| victims.within_guarantee && !victims.by_exchange)

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use crate::cycle::{blocked, reserve};
 use crate::explain;
-use crate::placement::waiting::{Attempt, is_covered_or_may_borrow};
-use crate::placement::{self, Capacity};
+use crate::placement::waiting::{Attempt, WaitingWorkload, is_covered_or_may_borrow};
+use crate::placement::{self, Capacity, Placement};
 use crate::prediction::timeline::Slot;
 use crate::preemption::{
     self, Conditions, Cost, Masked, Nominated, Preemptor, SearchInput, SearchResult, Victims,
@@ -16,6 +16,7 @@ use crate::scheduler::nomination::Nomination;
 use crate::scheduler::nominations::BorrowingPreemptions;
 use crate::state::freed::Freed;
 use crate::state::quotas::Hypothetical;
+use crate::state::workload::{Phase, WorkloadInfo};
 use crate::types::Verdict;
 use crate::types::ids::NodeId;
 
@@ -90,8 +91,9 @@ pub fn kept_back(scheduler: &Scheduler, attempt: Attempt<'_>) -> Option<Verdict>
 /// Whether the capacity that ending pods leave is enough for a workload.
 pub enum OnItsWay {
     /// It is, and the workload is within guarantee: this placement is nominated to it.
-    Nominate(placement::Placement),
-    /// It is, but borrowing workloads get it in their order once it is free.
+    Nominate(Placement),
+    /// It is, but gets it in the order of the queue once it is free: the workload borrows, or one of those that end returns to a place
+    /// before it.
     LeaveToOrder,
     /// It is not.
     TooLittle,
@@ -108,12 +110,35 @@ pub fn capacity_on_its_way(scheduler: &Scheduler, attempt: Attempt<'_>) -> OnIts
     let (freed, request) = (Freed::new(), waiting.request(pool));
     let capacity = Capacity::Settled(&freed);
     if waiting.within_guarantee(state, pool) {
-        placement::place(state, nodes, &request, capacity).map_or(OnItsWay::TooLittle, OnItsWay::Nominate)
+        match placement::place(state, nodes, &request, capacity) {
+            Some(placement) if returns_before(scheduler, waiting, &placement) => OnItsWay::LeaveToOrder,
+            Some(placement) => OnItsWay::Nominate(placement),
+            None => OnItsWay::TooLittle,
+        }
     } else if placement::most(state, nodes, &request, capacity) >= waiting.pods {
         OnItsWay::LeaveToOrder
     } else {
         OnItsWay::TooLittle
     }
+}
+
+/// Whether a workload of the same team that ends on these nodes returns to a place in the queue before a waiting one (law 4). What others
+/// preempted it for may be gone by then, and its user may have requeued it.
+fn returns_before(scheduler: &Scheduler, waiting: &WaitingWorkload, nodes: &Placement) -> bool {
+    let (state, queue) = (&scheduler.state, &scheduler.queue);
+    let Some(own) = state.at(waiting.index) else { return false };
+    let own_rank = queue.rank_if_queued(state, own);
+    let comes_first = |info: &WorkloadInfo| {
+        info.team == waiting.team
+            && matches!(info.phase, Phase::Stopping(_) | Phase::Leaving { .. })
+            && info.workload.resumable
+            && !info.workload.hold
+            && !scheduler.pauses(&info.workload.id)
+            && !state.is_paused(info)
+            // Growth stands behind all that waits.
+            && (waiting.grows() || queue.rank_if_queued(state, info) < own_rank)
+    };
+    nodes.keys().any(|node| state.occupants(*node).any(|(info, _)| comes_first(info)))
 }
 
 /// Searches victims that free enough capacity for a workload and leave `kept` whole, and charges the search to the cycle's
