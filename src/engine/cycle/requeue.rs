@@ -80,7 +80,7 @@ pub fn queue_up(scheduler: &mut Scheduler, id: &WorkloadId) {
     // An owner that has moved back stands behind workloads that may own the reservation now.
     let moved_back = before.is_some_and(|before| pending.rank(id).is_some_and(|rank| before < rank));
     if moved_back && scheduler.reservations.owned_by(id).is_some() {
-        reserve::look_ahead_of(scheduler, id);
+        reserve::requeue_before(scheduler, id);
     }
 }
 

@@ -50,11 +50,11 @@ pub fn beside_reserved(
 fn beside(scheduler: &mut Scheduler, attempt: Attempt<'_>, masked: &[Masked]) -> Option<(Cost, Victims)> {
     let Attempt { waiting, pool, .. } = attempt;
     let in_their_place = reserve::masks_beside_victims(scheduler, waiting, pool).and_then(|less| {
-        let kept = reserve::Kept::of(scheduler, waiting, pool);
+        let starts = reserve::ReservedStarts::of(scheduler, waiting, pool);
         reserve::with_masked(scheduler, &less, |scheduler| {
             // What starts there without victims is kept from it by a reservation as a whole.
             let lacks_room = matches!(capacity_on_its_way(scheduler, attempt), OnItsWay::TooLittle);
-            lacks_room.then(|| search(scheduler, attempt, &less, Some(&kept))).flatten()
+            lacks_room.then(|| search(scheduler, attempt, &less, Some(&starts))).flatten()
         })
     });
     in_their_place.or_else(|| {
@@ -141,16 +141,16 @@ fn returns_before(scheduler: &Scheduler, waiting: &WaitingWorkload, nodes: &Plac
     nodes.keys().any(|node| state.occupants(*node).any(|(info, _)| comes_first(info)))
 }
 
-/// Searches victims that free enough capacity for a workload and leave `kept` whole, and charges the search to the cycle's
+/// Searches victims that free enough capacity for a workload and keep these reserved starts, and charges the search to the cycle's
 /// budget.
 fn search(
     scheduler: &mut Scheduler,
     attempt: Attempt<'_>,
     masked: &[Masked],
-    kept: Option<&reserve::Kept>,
+    starts: Option<&reserve::ReservedStarts>,
 ) -> Option<(Cost, Victims)> {
     let SearchResult { found, retry_at, skipped, tried, bounded } =
-        search_uncharged(scheduler, attempt, masked, kept);
+        search_uncharged(scheduler, attempt, masked, starts);
     let cursor = &mut scheduler.cursor;
     cursor.awaits_start |= skipped;
     cursor.wake = [cursor.wake, retry_at].into_iter().flatten().min();
@@ -166,7 +166,7 @@ fn search_uncharged(
     scheduler: &Scheduler,
     attempt: Attempt<'_>,
     masked: &[Masked],
-    kept: Option<&reserve::Kept>,
+    starts: Option<&reserve::ReservedStarts>,
 ) -> SearchResult {
     let Attempt { waiting, pool, nodes, now } = attempt;
     let state = &scheduler.state;
@@ -190,7 +190,7 @@ fn search_uncharged(
         masked,
     };
     let permits = |victims: &Victims| {
-        kept.is_none_or(|kept| kept.stay_whole_after(scheduler, waiting, victims, masked))
+        starts.is_none_or(|starts| starts.stay_whole_after(scheduler, waiting, victims, masked))
     };
     let conditions = Conditions { barred: &|id| scheduler.pauses(id), permits: &permits };
     preemption::search(input, preemptor, conditions, now)

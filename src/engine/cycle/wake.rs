@@ -92,9 +92,9 @@ fn reorder_users(scheduler: &mut Scheduler) {
         reordered.insert(team);
     }
     let reservations = scheduler.reservations.iter().filter(|((_, team), _)| reordered.contains(team));
-    let ahead: Vec<ClassId> =
-        reservations.flat_map(|(_, reservation)| pending.ahead_of(&reservation.owner)).collect();
-    ahead.into_iter().for_each(|class| pending.requeue(class));
+    let before_owners: Vec<ClassId> =
+        reservations.flat_map(|(_, reservation)| pending.before(&reservation.owner)).collect();
+    before_owners.into_iter().for_each(|class| pending.requeue(class));
 }
 
 /// Marks the teams of which a workload has enough headroom now and had too little before, and returns them.

@@ -142,9 +142,9 @@ impl Pending {
         }
     }
 
-    /// The classes with a workload that comes before a workload of the same team.
+    /// The classes with a workload that stands before a workload of the same team.
     #[must_use]
-    pub fn ahead_of(&self, id: &WorkloadId) -> Vec<ClassId> {
+    pub fn before(&self, id: &WorkloadId) -> Vec<ClassId> {
         let class = self.class_of(id).and_then(|class| self.classes.get(&class));
         let (Some(rank), Some(team)) = (self.rank(id), class.map(|class| class.team)) else {
             return Vec::new();

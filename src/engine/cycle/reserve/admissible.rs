@@ -1,10 +1,11 @@
 //! Where a workload may start beside the reservations.
 
 use crate::cycle::reserve::beside::place_beside;
-use crate::cycle::reserve::binding::{backfills, binding_copies, not_binding};
+use crate::cycle::reserve::binding::{binding_copies, not_binding_copies};
+use crate::cycle::reserve::claims::Claims;
 use crate::cycle::reserve::quota::leave_quota;
 use crate::cycle::reserve::siblings::leave_guarantee_to_owner;
-use crate::cycle::reserve::whole::{ends_lending, first_broken};
+use crate::cycle::reserve::whole::{ends_lending, first_broken, stays_whole};
 use crate::explain;
 use crate::placement::Placement;
 use crate::placement::waiting::{Attempt, WaitingWorkload};
@@ -17,12 +18,7 @@ use crate::types::ids::PoolId;
 /// A start that leaves the reservations whole that bind the workload.
 pub struct Beside {
     found: Placement,
-    /// The reservations that bind the workload and that it does not backfill.
-    kept: Vec<Reserved>,
-    /// Those that do not bind it.
-    others: Vec<Reserved>,
-    /// All that bind it.
-    respected: Vec<Reserved>,
+    claims: Claims,
 }
 
 /// Where a workload may start that could start at `found` but for reservations. Nothing changes yet.
@@ -37,100 +33,87 @@ pub fn admissible(
     let Attempt { waiting, pool, now, .. } = attempt;
     leave_guarantee_to_owner(scheduler, waiting, pool, now)?;
     leave_quota(scheduler, waiting, pool, now)?;
-    let respected = binding_copies(scheduler, waiting, pool);
-    let lasts = |(reservation, slot): &Reserved| !backfills(scheduler, waiting, now, (reservation, slot));
-    let kept: Vec<Reserved> = respected.iter().filter(|reserved| lasts(reserved)).cloned().collect();
+    let claims = Claims::of(scheduler, attempt);
     // Lending counts the whole pool, so no other nodes help.
-    if let Some((reservation, slot)) = kept.iter().find(|kept| ends_lending(scheduler, waiting, pool, kept)) {
+    let ends_lending = |reserved: &&Reserved| ends_lending(scheduler, waiting, pool, reserved);
+    if let Some((reservation, slot)) = claims.kept.iter().find(ends_lending) {
         return Err(explain::reserved(&scheduler.state, reservation, slot));
     }
-    let mut others = not_binding(scheduler, waiting, pool, &respected);
-    others.retain(lasts);
-    let found = match first_broken(scheduler, pool, (&waiting.need, &found), &kept, &respected) {
+    let must = claims.must();
+    let found = match first_broken(scheduler, pool, (&waiting.need, &found), &must) {
         None => found,
         Some((reservation, slot)) => {
             let verdict = explain::reserved(&scheduler.state, reservation, slot);
-            place_beside(scheduler, attempt, &kept, &respected).ok_or(verdict)?
+            place_beside(scheduler, attempt, &must).ok_or(verdict)?
         }
     };
-    Ok(Beside { found, kept, others, respected })
+    Ok(Beside { found, claims })
 }
 
 /// Where a workload may start that could start at `found` but for reservations, so that all of them stay whole, also those
 /// that do not bind it; `None` if there is no such start. Nothing changes.
 pub fn sparing_all(scheduler: &mut Scheduler, attempt: Attempt<'_>, found: Placement) -> Option<Placement> {
-    let Beside { found, kept, others, respected } = admissible(scheduler, attempt, found).ok()?;
-    sparing(scheduler, attempt, found, (&kept, &others), &respected)
+    let Beside { found, claims } = admissible(scheduler, attempt, found).ok()?;
+    sparing(scheduler, attempt, found, &claims)
 }
 
-/// Where a workload may start that leaves the reservations whole that do not bind it (`others`), and those that it keeps.
+/// Where a workload may start that may start at `found`, so that it leaves whole what it keeps and what it spares.
 fn sparing(
     scheduler: &mut Scheduler,
     attempt: Attempt<'_>,
     found: Placement,
-    (kept, others): (&[Reserved], &[Reserved]),
-    respected: &[Reserved],
+    claims: &Claims,
 ) -> Option<Placement> {
     let Attempt { waiting, pool, .. } = attempt;
-    let all = [respected, others].concat();
-    if first_broken(scheduler, pool, (&waiting.need, &found), others, &all).is_none() {
-        return Some(found);
+    match first_broken(scheduler, pool, (&waiting.need, &found), &claims.should()) {
+        None => Some(found),
+        Some(_) => place_beside(scheduler, attempt, &claims.both()),
     }
-    place_beside(scheduler, attempt, &[kept, others].concat(), &all)
 }
 
 /// Settles such a start: where the workload starts, so that it spares reservations which do not bind it.
 pub fn settle(scheduler: &mut Scheduler, attempt: Attempt<'_>, beside: Beside) -> Placement {
-    let Beside { found, kept, others, respected } = beside;
-    let found = spare_others(scheduler, attempt, found, (kept, others), respected);
-    note_taken(scheduler, attempt.waiting, attempt.pool, &found);
-    found
+    let Beside { found, claims } = beside;
+    let start = match sparing(scheduler, attempt, found.clone(), &claims) {
+        Some(start) => start,
+        None => defer_younger(scheduler, attempt, &found, claims).unwrap_or(found),
+    };
+    note_taken(scheduler, attempt.waiting, attempt.pool, &start);
+    start
 }
 
 /// Notes the reservations of other teams that lose capacity to a workload, because it could not leave them whole.
 pub fn note_taken(scheduler: &mut Scheduler, waiting: &WaitingWorkload, pool: PoolId, placement: &Placement) {
-    let respected = binding_copies(scheduler, waiting, pool);
-    let mut others = not_binding(scheduler, waiting, pool, &respected);
+    let binding = binding_copies(scheduler, waiting, pool);
+    let mut others = not_binding_copies(scheduler, waiting, pool, &binding);
     others.retain(|(_, slot)| slot.placement.keys().any(|node| placement.contains_key(node)));
-    let all = [respected.as_slice(), &others].concat();
-    for reserved in &others {
-        let broken =
-            first_broken(scheduler, pool, (&waiting.need, placement), std::slice::from_ref(reserved), &all)
-                .is_some();
-        if broken {
-            scheduler.reservations.change(&(pool, reserved.0.team), |reservation| reservation.taken = true);
+    let respected: Vec<&Reserved> = binding.iter().chain(&others).collect();
+    for (reservation, slot) in &others {
+        if !stays_whole(scheduler, pool, (reservation, slot), &respected, (&waiting.need, placement)) {
+            scheduler.reservations.change(&(pool, reservation.team), |reservation| reservation.taken = true);
         }
     }
 }
 
-/// Where a workload starts that may start at `found`, so that reservations that do not bind it (`others`) stay whole
-/// where that is possible. Where only a reservation of its own team with no predictable time is in the way, the
-/// younger of the two reservations is deferred: otherwise two teams could keep each other's owners waiting for ever.
-fn spare_others(
+/// Where a workload starts that may start at `found` and cannot spare all that does not bind it there: where only a reservation
+/// of its own team with no predictable time is in the way of sparing, the younger of the two reservations is deferred. Otherwise
+/// two teams could keep each other's owners waiting for ever. `None` if that does not help, or no older one is in the way.
+fn defer_younger(
     scheduler: &mut Scheduler,
     attempt: Attempt<'_>,
-    found: Placement,
-    (mut kept, mut others): (Vec<Reserved>, Vec<Reserved>),
-    mut respected: Vec<Reserved>,
-) -> Placement {
+    found: &Placement,
+    mut claims: Claims,
+) -> Option<Placement> {
     let Attempt { waiting, pool, .. } = attempt;
-    if let Some(there) = sparing(scheduler, attempt, found.clone(), (&kept, &others), &respected) {
-        return there;
-    }
-    let own =
-        kept.iter().position(|(reservation, slot)| reservation.team == waiting.team && slot.at.is_none());
-    let Some((own, _)) = own.map(|own| kept.remove(own)) else { return found };
+    let is_own = |(reservation, slot): &Reserved| reservation.team == waiting.team && slot.at.is_none();
+    let (own, _) = claims.kept.iter().position(is_own).map(|own| claims.kept.remove(own))?;
     let age = |reservation: &Reservation| {
         let position = order::queue_position(&scheduler.state, &scheduler.queue.pending, &reservation.owner);
         (reservation.due, position)
     };
-    others.retain(|(reservation, _)| age(reservation) < age(&own));
-    respected.retain(|(reservation, _)| reservation.owner != own.owner);
-    let (lasting, all) = ([kept.as_slice(), &others].concat(), [respected.as_slice(), &others].concat());
-    let Some((older, _)) = first_broken(scheduler, pool, (&waiting.need, &found), &others, &all) else {
-        return found;
-    };
-    let Some(there) = place_beside(scheduler, attempt, &lasting, &all) else { return found };
+    claims.spared.retain(|(reservation, _)| age(reservation) < age(&own));
+    let (older, _) = first_broken(scheduler, pool, (&waiting.need, found), &claims.should())?;
+    let start = place_beside(scheduler, attempt, &claims.both())?;
     if scheduler.reservations.get(&(pool, waiting.team)).is_some() {
         scheduler.reservations.change(&(pool, waiting.team), |reservation| {
             reservation.capacity = ReservedCapacity::Waiting;
@@ -139,5 +122,5 @@ fn spare_others(
         scheduler.cursor.generation += 1;
         scheduler.reservations.ended = true;
     }
-    there
+    Some(start)
 }

@@ -1,24 +1,23 @@
 //! Where a workload may start without touching reserved capacity.
 
+use crate::cycle::reserve::claims::LeaveWhole;
 use crate::cycle::reserve::mask::with_masked;
 use crate::cycle::reserve::whole::excess_pods;
 use crate::placement::Placement;
 use crate::placement::waiting::{Attempt, may_start_now};
 use crate::preemption::Masked;
 use crate::scheduler::Scheduler;
-use crate::scheduler::reservations::Reserved;
 
-/// Where a workload may start that leaves all of these reservations whole: on other nodes, or beside the reserved pods.
+/// Where a workload may start that leaves whole what it is asked to: on other nodes, or beside the reserved pods.
 pub fn place_beside(
     scheduler: &mut Scheduler,
     attempt: Attempt<'_>,
-    kept: &[Reserved],
-    respected: &[Reserved],
+    asked: &LeaveWhole<'_>,
 ) -> Option<Placement> {
     let Attempt { waiting, pool, nodes, .. } = attempt;
     let mut barred = Placement::new();
-    for (reservation, slot) in kept {
-        for (node, pods) in excess_pods(scheduler, waiting, pool, (reservation, slot), respected) {
+    for (reservation, slot) in &asked.these {
+        for (node, pods) in excess_pods(scheduler, waiting, pool, (reservation, slot), &asked.respected) {
             let most = barred.entry(node).or_default();
             *most = pods.max(*most);
         }

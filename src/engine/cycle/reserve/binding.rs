@@ -10,10 +10,10 @@ use crate::queue::rank::Rank;
 use crate::scheduler::Scheduler;
 use crate::scheduler::reservations::{Reservation, Reserved};
 use crate::state::freed::Freed;
+use crate::state::quotas::Share;
 use crate::state::rules;
 use crate::state::workload::{Phase, WorkloadInfo};
-use crate::types::ids::{NodeId, PoolId, TeamId};
-use crate::types::vector::Vector;
+use crate::types::ids::{NodeId, PoolId};
 use crate::types::{Time, WorkloadId};
 
 /// Whether a workload waits.
@@ -47,27 +47,24 @@ fn rank_outside(scheduler: &Scheduler, waiting: &WaitingWorkload) -> Option<Rank
     Some(scheduler.queue.rank_if_queued(&scheduler.state, info))
 }
 
-/// Whether quota that is kept for the owner of a reservation does not bind a waiting workload: it stands before the owner in
-/// their team, or it is of another team and within guarantee when the owner is not. Of the owners of two teams that wait
-/// for the same quota, the one with the older reservation is not bound by the other. Growth stands behind every owner.
-pub fn is_before(
+/// Whether quota that is kept for the owner of a reservation binds a waiting workload. It does not where the workload stands
+/// before the owner in their team, or is of another team and within guarantee when the owner is not. Of the owners of two teams
+/// that wait for the same quota, the one with the older reservation is not bound by the other. Growth stands behind every owner.
+pub fn quota_binds(
     scheduler: &Scheduler,
     waiting: &WaitingWorkload,
     pool: PoolId,
     reservation: &Reservation,
 ) -> bool {
     if reservation.team == waiting.team {
-        return stands_before(scheduler, waiting, reservation);
+        return !stands_before(scheduler, waiting, reservation);
     }
-    let state = &scheduler.state;
-    let within = |team: TeamId, total: &Vector| state.quotas.own_guarantee_holds(pool, team, total);
-    let owner = state.get(&reservation.owner);
-    let owner_is_within = owner.is_some_and(|owner| within(owner.team, &owner.least_total()));
+    let owner_is_within = owner_is_within_guarantee(scheduler, pool, reservation);
     if is_within_guarantee(scheduler, waiting, pool) && !owner_is_within {
-        return true;
+        return false;
     }
     let own = own_reservation(scheduler, waiting, pool).filter(|own| own.keeps_quota());
-    own.is_some_and(|own| is_older(scheduler, own, reservation))
+    !own.is_some_and(|own| is_older(scheduler, own, reservation))
 }
 
 /// Whether reservations bind a waiting workload as one within guarantee. Guarantees above its own team's may be met by evicting
@@ -75,6 +72,13 @@ pub fn is_before(
 fn is_within_guarantee(scheduler: &Scheduler, waiting: &WaitingWorkload, pool: PoolId) -> bool {
     let holds = || scheduler.state.quotas.own_guarantee_holds(pool, waiting.team, &waiting.total);
     !waiting.unfunded && (waiting.as_owner || holds())
+}
+
+/// Whether the guarantee of its own team covers the owner of a reservation.
+fn owner_is_within_guarantee(scheduler: &Scheduler, pool: PoolId, reservation: &Reservation) -> bool {
+    let state = &scheduler.state;
+    let owner = state.get(&reservation.owner);
+    owner.is_some_and(|owner| state.quotas.own_guarantee_holds(pool, owner.team, &owner.least_total()))
 }
 
 /// The reservation that a waiting workload owns in a pool.
@@ -96,43 +100,64 @@ fn is_older(scheduler: &Scheduler, one: &Reservation, other: &Reservation) -> bo
     one.kept_since.cmp(&other.kept_since).then_with(by_position).is_lt()
 }
 
-/// The reservations in a pool that bind a waiting workload: those of owners that do not stand behind it.
+/// What decides which reservations of other teams with nodes in a pool bind a waiting workload.
+struct Standing<'a> {
+    scheduler: &'a Scheduler,
+    pool: PoolId,
+    /// Whether they bind it as one within guarantee.
+    within_guarantee: bool,
+    /// The fair share of its team.
+    share: Share,
+    /// The reservation that it owns, if a budget covers it.
+    own: Option<&'a Reservation>,
+}
+
+impl<'a> Standing<'a> {
+    fn of(scheduler: &'a Scheduler, waiting: &WaitingWorkload, pool: PoolId) -> Self {
+        Self {
+            scheduler,
+            pool,
+            within_guarantee: is_within_guarantee(scheduler, waiting, pool),
+            share: scheduler.state.quotas.share(pool, waiting.team),
+            own: own_reservation(scheduler, waiting, pool).filter(|_| !waiting.unfunded),
+        }
+    }
+
+    /// Whether the workload stands before the owner of a reservation of another team.
+    fn is_before(&self, reservation: &Reservation, slot: &Slot) -> bool {
+        let Self { scheduler, pool, within_guarantee, .. } = *self;
+        let owner_is_within = owner_is_within_guarantee(scheduler, pool, reservation);
+        // Of two owners one is not bound by the other, or both would wait for ever: the one with a predicted start, else
+        // the one with the older reservation. A predicted start is kept.
+        let goes_first = |own: &Reservation| {
+            own.slot().is_some_and(|slot| slot.at.is_some() || is_older(scheduler, own, reservation))
+        };
+        if slot.at.is_none() && within_guarantee == owner_is_within && self.own.is_some_and(goes_first) {
+            return true;
+        }
+        // A team that borrows with a workload larger than its guarantee has work within guarantee beside it.
+        let has_larger_share = || self.share < scheduler.state.quotas.share(pool, reservation.team);
+        within_guarantee && (!owner_is_within || has_larger_share())
+    }
+}
+
+/// The reservations in a pool that bind a waiting workload: those of owners before which it does not stand.
 pub fn binding<'a>(
     scheduler: &'a Scheduler,
     waiting: &'a WaitingWorkload,
     pool: PoolId,
 ) -> impl Iterator<Item = (&'a Reservation, &'a Slot)> {
-    let state = &scheduler.state;
-    let within_guarantee = is_within_guarantee(scheduler, waiting, pool);
-    let owner_within_guarantee = move |reservation: &Reservation| {
-        let owner = state.get(&reservation.owner);
-        owner.is_some_and(|owner| state.quotas.own_guarantee_holds(pool, owner.team, &owner.least_total()))
-    };
-    let share = state.quotas.share(pool, waiting.team);
-    let own = own_reservation(scheduler, waiting, pool).filter(|_| !waiting.unfunded);
+    let standing = Standing::of(scheduler, waiting, pool);
     scheduler.reservations.with_nodes(pool).filter_map(move |reservation| {
         let slot = reservation.slot()?;
         if reservation.owner == waiting.id || !waits(scheduler, &reservation.owner) {
             return None;
         }
-        let before_owner = if reservation.team == waiting.team {
-            stands_before(scheduler, waiting, reservation)
-        } else {
-            let owner_within_guarantee = owner_within_guarantee(reservation);
-            // Of two owners one is not bound by the other, or both would wait for ever: the one with a predicted start, else
-            // the one with the older reservation. A predicted start is kept.
-            let comes_first = slot.at.is_none()
-                && within_guarantee == owner_within_guarantee
-                && own.is_some_and(|own| match own.slot() {
-                    Some(slot) => slot.at.is_some() || is_older(scheduler, own, reservation),
-                    None => false,
-                });
-            // A team that borrows with a workload larger than its guarantee has work within guarantee beside it.
-            comes_first
-                || within_guarantee
-                    && (!owner_within_guarantee || share < state.quotas.share(pool, reservation.team))
+        let is_before = match reservation.team == waiting.team {
+            true => stands_before(scheduler, waiting, reservation),
+            false => standing.is_before(reservation, slot),
         };
-        (!before_owner).then_some((reservation, slot))
+        (!is_before).then_some((reservation, slot))
     })
 }
 
@@ -142,8 +167,8 @@ pub fn binding_copies(scheduler: &Scheduler, waiting: &WaitingWorkload, pool: Po
     binding.map(|(reservation, slot)| (reservation.clone(), slot.clone())).collect()
 }
 
-/// The reservations of other teams in a pool that do not bind a waiting workload.
-pub fn not_binding(
+/// The reservations of other teams in a pool that do not bind a waiting workload, as copies; `binding` are those that do.
+pub fn not_binding_copies(
     scheduler: &Scheduler,
     waiting: &WaitingWorkload,
     pool: PoolId,

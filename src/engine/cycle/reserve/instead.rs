@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 
 use crate::cycle::reserve::binding::binding_copies;
 use crate::cycle::reserve::mask::mask_of;
-use crate::cycle::reserve::whole::{earlier, fits_with, staying_on};
+use crate::cycle::reserve::whole::{fits_with, is_among, reserved_before, staying_on};
 use crate::placement::Placement;
 use crate::placement::waiting::WaitingWorkload;
-use crate::prediction::timeline::running_admission;
+use crate::prediction::timeline::{Slot, running_admission};
 use crate::preemption::{Masked, Take, Victims};
 use crate::scheduler::Scheduler;
-use crate::scheduler::reservations::Reserved;
+use crate::scheduler::reservations::{Reservation, Reserved};
 use crate::state::cluster::ClusterState;
 use crate::state::freed::Freed;
 use crate::state::workload::WorkloadInfo;
@@ -91,19 +91,29 @@ fn ends_by(scheduler: &Scheduler, info: &WorkloadInfo, at: Time) -> bool {
         && scheduler.prediction.timeline.end(&info.workload.id).is_some_and(|end| end <= at)
 }
 
-/// The reservations with a reserved start that bind a preemptor, each with the capacity that is reserved on its nodes for
-/// owners before its own.
-pub struct Kept(Vec<(Reserved, Time, Vec<Masked>)>);
+/// The reservations with a reserved start that bind a preemptor.
+pub struct ReservedStarts(Vec<ReservedStart>);
 
-impl Kept {
-    /// The reservations of a preemptor in a pool.
+struct ReservedStart {
+    reservation: Reservation,
+    slot: Slot,
+    at: Time,
+    /// What is reserved on its nodes for owners before its own.
+    before: Vec<Masked>,
+}
+
+impl ReservedStarts {
+    /// Those that bind a preemptor in a pool.
     pub fn of(scheduler: &Scheduler, waiting: &WaitingWorkload, pool: PoolId) -> Self {
-        let respected = binding_copies(scheduler, waiting, pool);
-        let kept = respected.iter().filter_map(|(reservation, slot)| {
-            let earlier = earlier(scheduler, pool, (reservation, slot), Some(&respected));
-            Some(((reservation.clone(), slot.clone()), slot.at?, earlier))
+        let binding = binding_copies(scheduler, waiting, pool);
+        let respected: Vec<&Reserved> = binding.iter().collect();
+        let starts = binding.iter().filter_map(|(reservation, slot)| {
+            let at = slot.at?;
+            let before =
+                reserved_before(scheduler, pool, (reservation, slot), |other| is_among(&respected, other));
+            Some(ReservedStart { reservation: reservation.clone(), slot: slot.clone(), at, before })
         });
-        Self(kept.collect())
+        Self(starts.collect())
     }
 
     /// Whether all of them stay whole when the preemptor has taken the place of these victims, while capacity is `masked`. A
@@ -119,13 +129,13 @@ impl Kept {
             return true;
         }
         let after = After::of(&scheduler.state, waiting, victims);
-        self.0.iter().all(|((reservation, slot), at, earlier)| {
+        self.0.iter().all(|ReservedStart { reservation, slot, at, before }| {
             let mut shared = slot.placement.iter().filter(|(node, _)| after.placed.contains_key(node));
             shared.all(|(node, pods)| {
                 let mut freed = after.freed_until(scheduler, *node, *at);
                 let on_node = |of: &Masked| of.placement.get(node).copied().unwrap_or(0);
                 masked.iter().for_each(|mask| freed.give(*node, &mask.owner, &mask.need, on_node(mask)));
-                earlier.iter().for_each(|mask| freed.take(*node, &mask.need, None, on_node(mask)));
+                before.iter().for_each(|mask| freed.take(*node, &mask.need, None, on_node(mask)));
                 fits_with(scheduler, reservation, *node, &freed) >= *pods
             })
         })

@@ -25,15 +25,16 @@
 //! when it comes free, the owner gets the quota alone.
 //!
 //! ```text
-//!   owners ─▶ review ──────▶ whole ─▶ mask ─▶ binding
-//!      └────────┴▶ quota ──────────────────────▲
-//!   admissible ─▶ siblings ─▶ beside ─▲
-//!   instead ──────────────────▲
+//!   owners ─▶ review ─────────────────▶ whole ─▶ mask ─▶ binding
+//!      └────────┴▶ quota ─────────────────│─────────────────▲
+//!   admissible ─▶ siblings ─▶ beside ─────┴─▶ claims ───────┘
+//!   instead ──────────────────────────────▲
 //! ```
 
 pub mod admissible;
 pub mod beside;
 pub mod binding;
+pub mod claims;
 pub mod instead;
 pub mod mask;
 pub mod owners;
@@ -44,10 +45,10 @@ pub mod whole;
 
 pub use admissible::{admissible, note_taken, settle, sparing_all};
 pub use binding::{binding, is_deferred};
-pub use instead::{Kept, masks_beside_victims};
+pub use instead::{ReservedStarts, masks_beside_victims};
 pub use mask::{masks_for, with_masked};
 pub use owners::{
-    drop_stale, is_full, look_ahead_of, may_become_owner, next, note_refusal, note_start, release,
+    drop_stale, is_full, may_become_owner, next, note_refusal, note_start, release, requeue_before,
     review_due, views,
 };
 pub use quota::leave_quota;

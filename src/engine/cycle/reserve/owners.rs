@@ -61,7 +61,7 @@ pub fn review_due(scheduler: &mut Scheduler, now: Time) {
     due.sort();
     for (_, place) in &due {
         if let Some(owner) = scheduler.reservations.get(place).map(|reservation| reservation.owner.clone()) {
-            look_ahead_of(scheduler, &owner);
+            requeue_before(scheduler, &owner);
         }
     }
     for (_, place) in due {
@@ -77,9 +77,9 @@ pub fn review_due(scheduler: &mut Scheduler, now: Time) {
 }
 
 /// Requeues the workloads of a team that stand before the owner of its reservation: one of them may own it by now.
-pub fn look_ahead_of(scheduler: &mut Scheduler, owner: &WorkloadId) {
+pub fn requeue_before(scheduler: &mut Scheduler, owner: &WorkloadId) {
     let pending = &mut scheduler.queue.pending;
-    pending.ahead_of(owner).into_iter().for_each(|class| pending.requeue(class));
+    pending.before(owner).into_iter().for_each(|class| pending.requeue(class));
     scheduler.cursor.generation += 1;
 }
 
@@ -102,8 +102,8 @@ pub fn views(scheduler: &Scheduler) -> Vec<ReservationView> {
     scheduler.reservations.iter().filter_map(view).collect()
 }
 
-/// Ends the reservation of a workload that started, left or changed its request; `before` is its phase until now.
-pub fn drop_stale(scheduler: &mut Scheduler, id: &WorkloadId, before: Option<&Phase>) {
+/// Ends the reservation of a workload that started, left or changed its request; `until_now` is its phase until now.
+pub fn drop_stale(scheduler: &mut Scheduler, id: &WorkloadId, until_now: Option<&Phase>) {
     let Some((place, reservation)) = scheduler.reservations.owned_by(id) else { return };
     let state = &scheduler.state;
     let current = state.get(id).zip(WaitingWorkload::of(state, id));
@@ -115,7 +115,7 @@ pub fn drop_stale(scheduler: &mut Scheduler, id: &WorkloadId, before: Option<&Ph
     }
     scheduler.reservations.remove(&place);
     // Once its owner is starting, a reservation does not bind any workload any more.
-    if before == Some(&Phase::Pending) {
+    if until_now == Some(&Phase::Pending) {
         scheduler.cursor.generation += 1;
         scheduler.reservations.ended = true;
     }
@@ -180,8 +180,8 @@ pub fn note_refusal(
         decided: now,
         kept_since: None,
     };
-    let before = scheduler.reservations.insert((best.pool, waiting.team), reservation);
-    if before.is_some_and(|before| before.keeps_quota()) {
+    let replaced = scheduler.reservations.insert((best.pool, waiting.team), reservation);
+    if replaced.is_some_and(|replaced| replaced.keeps_quota()) {
         scheduler.cursor.generation += 1;
     }
     review(scheduler, best);

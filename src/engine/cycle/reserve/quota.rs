@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::cycle::reserve::binding::{backfills, ends_by, is_before, waits};
+use crate::cycle::reserve::binding::{backfills, ends_by, quota_binds, waits};
 use crate::explain;
 use crate::placement::waiting::WaitingWorkload;
 use crate::prediction::timeline::running_admission;
@@ -17,8 +17,9 @@ use crate::state::workload::WorkloadInfo;
 use crate::types::ids::{PoolId, TeamId};
 use crate::types::{Time, Verdict};
 
-/// One resource at one level of a workload's path.
+/// What caps a workload: one resource at one level of its path in a pool.
 struct Cap {
+    pool: PoolId,
     level: Level,
     resource: usize,
     /// The most that the level allows, in thousandths.
@@ -27,6 +28,18 @@ struct Cap {
     used: i64,
     /// What the workload asks for.
     asked: i64,
+}
+
+impl Cap {
+    /// Whether it caps what workloads hold in a pool: its own, or any for the limit of a queue.
+    fn counts(&self, pool: PoolId) -> bool {
+        self.pool == pool || matches!(self.level, Level::Queue(..))
+    }
+
+    /// Whether a cap on another workload is the same.
+    fn is_same(&self, other: &Self) -> bool {
+        self.counts(other.pool) && self.level == other.level && self.resource == other.resource
+    }
 }
 
 /// What caps a workload in a pool: every limited resource that it asks for, at every level.
@@ -54,39 +67,30 @@ fn caps(state: &ClusterState, waiting: &WaitingWorkload, pool: PoolId) -> Vec<Ca
     }
     let cap = |(level, resource, most, used)| {
         let asked = waiting.total.get(resource);
-        Cap { level, resource, most, used, asked }
+        Cap { pool, level, resource, most, used, asked }
     };
     caps.into_iter().map(cap).collect()
 }
 
-/// What a workload holds of that level's resource.
-fn held_of(state: &ClusterState, info: &WorkloadInfo, pool: PoolId, level: &Level, resource: usize) -> i64 {
-    let below = |at: &TeamId| info.usage.pool == pool && state.quotas.team(info.team).path.contains(at);
-    let pods = match level {
+/// What a workload holds of what is capped.
+fn held_of(state: &ClusterState, info: &WorkloadInfo, cap: &Cap) -> i64 {
+    let below = |at: &TeamId| info.usage.pool == cap.pool && state.quotas.team(info.team).path.contains(at);
+    let pods = match &cap.level {
         Level::Limit(at) if below(at) => info.usage.staying_pods(),
         Level::Guarantee(at) if info.charged_fixed && below(at) => info.usage.staying_pods(),
         Level::Queue(team, queue) if info.team == *team && info.charged_queue == *queue => info.usage.pods,
         _ => return 0,
     };
-    info.need.get(resource).saturating_mul(i64::from(pods))
+    info.need.get(cap.resource).saturating_mul(i64::from(pods))
 }
 
-/// The workloads that hold a resource at a level, with the amounts.
-fn holders<'a>(
-    state: &'a ClusterState,
-    pool: PoolId,
-    level: &'a Level,
-    resource: usize,
-) -> impl Iterator<Item = (&'a WorkloadInfo, i64)> {
-    let pools: Vec<PoolId> = match level {
-        Level::Queue(..) => state.quotas.pools().map(|(_, pool)| pool).collect(),
-        _ => vec![pool],
-    };
-    let at = level.team();
-    let below = move |pool| state.quotas.at_or_below(at).flat_map(move |team| state.holders(pool, team));
-    let infos = pools.into_iter().flat_map(below);
+/// The workloads that hold something of what is capped, with the amounts.
+fn holders<'a>(state: &'a ClusterState, cap: &'a Cap) -> impl Iterator<Item = (&'a WorkloadInfo, i64)> {
+    let pools = state.quotas.pools().map(|(_, pool)| pool).filter(|pool| cap.counts(*pool));
+    let teams = move |pool| state.quotas.at_or_below(cap.level.team()).map(move |team| (pool, team));
+    let infos = pools.flat_map(teams).flat_map(|(pool, team)| state.holders(pool, team));
     infos.filter_map(move |info| {
-        let held = held_of(state, info, pool, level, resource);
+        let held = held_of(state, info, cap);
         (held > 0).then_some((info, held))
     })
 }
@@ -99,35 +103,43 @@ fn end(scheduler: &Scheduler, info: &WorkloadInfo, now: Time) -> Option<Time> {
     }
 }
 
-/// The reservations that keep quota and bind a workload: those of other owners that it does not stand before.
-fn before<'a>(
+/// A reservation that keeps quota.
+struct QuotaKept<'a> {
+    pool: PoolId,
+    reservation: &'a Reservation,
+    /// Its owner, as it asks for capacity in the pool.
+    owner: WaitingWorkload,
+}
+
+/// The reservations that keep quota and bind a workload.
+fn binding_quota<'a>(
     scheduler: &'a Scheduler,
     waiting: &'a WaitingWorkload,
-) -> impl Iterator<Item = (PoolId, &'a Reservation, WaitingWorkload)> {
+) -> impl Iterator<Item = QuotaKept<'a>> {
     // A level binds only the teams below it.
     let root = scheduler.state.quotas.root_of(waiting.team);
     scheduler.reservations.below(root).filter_map(move |(pool, reservation)| {
-        let keeps = reservation.keeps_quota()
+        let binds = reservation.keeps_quota()
             && reservation.owner != waiting.id
             && waits(scheduler, &reservation.owner)
-            && !is_before(scheduler, waiting, pool, reservation);
-        let owner = keeps.then(|| WaitingWorkload::of(&scheduler.state, &reservation.owner))??;
-        Some((pool, reservation, owner.in_pool(&scheduler.state, pool).into_owned()))
+            && quota_binds(scheduler, waiting, pool, reservation);
+        let owner = binds.then(|| WaitingWorkload::of(&scheduler.state, &reservation.owner))??;
+        let owner = owner.in_pool(&scheduler.state, pool).into_owned();
+        Some(QuotaKept { pool, reservation, owner })
     })
 }
 
-/// What earlier owners keep of a level's resource for themselves.
-fn kept_by_earlier(scheduler: &Scheduler, waiting: &WaitingWorkload, pool: PoolId, cap: &Cap) -> i64 {
-    let asked = |(in_pool, _, owner): (PoolId, &Reservation, WaitingWorkload)| -> i64 {
-        let same = in_pool == pool || matches!(cap.level, Level::Queue(..));
-        let caps = if same { caps(&scheduler.state, &owner, in_pool) } else { Vec::new() };
-        let here = caps.iter().find(|other| (&other.level, other.resource) == (&cap.level, cap.resource));
-        here.map_or(0, |other| other.asked)
+/// What owners before a workload keep for themselves of what caps it.
+fn kept_before(scheduler: &Scheduler, waiting: &WaitingWorkload, cap: &Cap) -> i64 {
+    let asked = |QuotaKept { pool, owner, .. }: QuotaKept<'_>| -> i64 {
+        // Most reservations are in pools in which they cannot matter.
+        let caps = if cap.counts(pool) { caps(&scheduler.state, &owner, pool) } else { Vec::new() };
+        caps.iter().find(|other| cap.is_same(other)).map_or(0, |other| other.asked)
     };
-    before(scheduler, waiting).map(asked).fold(0, i64::saturating_add)
+    binding_quota(scheduler, waiting).map(asked).fold(0, i64::saturating_add)
 }
 
-/// When the quota on a workload's whole path is free for it, beside what earlier owners keep; `None` when its limits, or other
+/// When the quota on a workload's whole path is free for it, beside what owners before it keep; `None` when its limits, or other
 /// teams as they lend, do not allow it at all.
 pub fn quota_start(
     scheduler: &Scheduler,
@@ -147,25 +159,27 @@ pub fn quota_start(
         if cap.asked > cap.most {
             return None;
         }
-        let wanted = cap
-            .used
-            .saturating_add(cap.asked)
-            .saturating_add(kept_by_earlier(scheduler, waiting, pool, &cap));
-        let mut short = wanted.saturating_sub(cap.most);
+        let kept = kept_before(scheduler, waiting, &cap);
+        let short = cap.used.saturating_add(cap.asked).saturating_add(kept).saturating_sub(cap.most);
         if short <= 0 {
             continue;
         }
-        let holders = holders(&scheduler.state, pool, &cap.level, cap.resource);
-        let mut ends: Vec<(Time, i64)> =
-            holders.filter_map(|(info, held)| Some((end(scheduler, info, now)?, held))).collect();
-        ends.sort_unstable();
-        let enough = ends.into_iter().find(|(_, held)| {
-            short = short.saturating_sub(*held);
-            short <= 0
-        });
-        start = start.max(enough.map_or(QuotaStart::Unpredictable, |(at, _)| QuotaStart::At(at.max(now))));
+        let holders = holders(&scheduler.state, &cap);
+        let ends = holders.filter_map(|(info, held)| Some((end(scheduler, info, now)?, held)));
+        let enough = when_ended(ends.collect(), short);
+        start = start.max(enough.map_or(QuotaStart::Unpredictable, |at| QuotaStart::At(at.max(now))));
     }
     Some(start)
+}
+
+/// When that much is free of what is held, by the ends of its holders with what each holds; `None` if all of it is not enough.
+fn when_ended(mut ends: Vec<(Time, i64)>, mut short: i64) -> Option<Time> {
+    ends.sort_unstable();
+    let enough = ends.into_iter().find(|(_, held)| {
+        short = short.saturating_sub(*held);
+        short <= 0
+    });
+    enough.map(|(at, _)| at)
 }
 
 /// Checks that a workload leaves whole the quota that owners before it will need, or has ended by then.
@@ -188,27 +202,19 @@ pub fn leave_quota(
     }
     let prediction = &mut scheduler.prediction;
     prediction.timeline.catch_up(&scheduler.state, &prediction.run_times, pool, now);
-    for (in_pool, reservation, owner) in before(scheduler, waiting) {
-        if ends_in_time(scheduler, waiting, reservation, now) {
+    for kept in binding_quota(scheduler, waiting) {
+        if ends_in_time(scheduler, waiting, kept.reservation, now) {
             continue;
         }
-        for cap in caps(&scheduler.state, &owner, in_pool) {
-            let same = in_pool == pool || matches!(cap.level, Level::Queue(..));
-            let shared =
-                own.iter().find(|own| same && (&own.level, own.resource) == (&cap.level, cap.resource));
-            let Some(shared) = shared else { continue };
-            if is_left(scheduler, (&owner, in_pool, reservation), &cap, shared.asked, now)
-                || may_fill(scheduler, waiting, (in_pool, reservation), &cap, now)
+        for cap in caps(&scheduler.state, &kept.owner, kept.pool) {
+            let Some(shared) = own.iter().find(|own| own.is_same(&cap)) else { continue };
+            if is_left(scheduler, &kept, &cap, shared.asked, now)
+                || may_fill(scheduler, waiting, kept.reservation, &cap, now)
             {
                 continue;
             }
-            return Err(explain::quota_kept(
-                &scheduler.state,
-                reservation,
-                &cap.level,
-                cap.resource,
-                cap.asked,
-            ));
+            let Cap { level, resource, asked, .. } = &cap;
+            return Err(explain::quota_kept(&scheduler.state, kept.reservation, level, *resource, *asked));
         }
     }
     Ok(())
@@ -231,18 +237,18 @@ fn ends_in_time(
 /// Whether a level has the quota of an owner, and of those before it, at the reserved time if `more` is used until then.
 fn is_left(
     scheduler: &Scheduler,
-    (owner, pool, reservation): (&WaitingWorkload, PoolId, &Reservation),
+    QuotaKept { reservation, owner, .. }: &QuotaKept<'_>,
     cap: &Cap,
     more: i64,
     now: Time,
 ) -> bool {
-    let kept = cap.asked.saturating_add(kept_by_earlier(scheduler, owner, pool, cap));
+    let kept = cap.asked.saturating_add(kept_before(scheduler, owner, cap));
     let mut over = cap.used.saturating_add(kept).saturating_add(more).saturating_sub(cap.most);
     if over <= 0 {
         return true;
     }
     let Some(at) = reservation.start() else { return false };
-    for (info, held) in holders(&scheduler.state, pool, &cap.level, cap.resource) {
+    for (info, held) in holders(&scheduler.state, cap) {
         if end(scheduler, info, now).is_some_and(|end| end <= at) {
             over = over.saturating_sub(held);
         }
@@ -255,7 +261,7 @@ fn is_left(
 fn may_fill(
     scheduler: &Scheduler,
     waiting: &WaitingWorkload,
-    (pool, reservation): (PoolId, &Reservation),
+    reservation: &Reservation,
     cap: &Cap,
     now: Time,
 ) -> bool {
@@ -265,18 +271,12 @@ fn may_fill(
     let (state, run_times) = (&scheduler.state, &scheduler.prediction.run_times);
     let length = state.get(&waiting.id).and_then(|info| run_times.length(state, info, Duration::ZERO));
     let Some(length) = length else { return false };
-    let mut likely: Vec<(Time, i64)> = holders(state, pool, &cap.level, cap.resource)
-        .filter_map(|(info, held)| {
-            let Some(admission) = running_admission(info) else { return Some((now, held)) };
-            let length = run_times.length(state, info, now.since(admission.at))?;
-            Some((admission.at.after(length.likely), held))
-        })
-        .collect();
-    likely.sort_unstable();
-    let mut short = cap.used.saturating_add(cap.asked).saturating_sub(cap.most);
-    let last = likely.into_iter().find(|(_, held)| {
-        short = short.saturating_sub(*held);
-        short <= 0
+    let likely_ends = holders(state, cap).filter_map(|(info, held)| {
+        let Some(admission) = running_admission(info) else { return Some((now, held)) };
+        let length = run_times.length(state, info, now.since(admission.at))?;
+        Some((admission.at.after(length.likely), held))
     });
-    last.is_some_and(|(last, _)| now.after(length.late) <= last)
+    let short = cap.used.saturating_add(cap.asked).saturating_sub(cap.most);
+    let last = when_ended(likely_ends.collect(), short);
+    last.is_some_and(|last| now.after(length.late) <= last)
 }

@@ -73,8 +73,8 @@ fn others_with_nodes(scheduler: &Scheduler, attempt: Attempt<'_>) -> usize {
 }
 
 /// Keeps quota for the owner, or does not yet, and in both cases no nodes.
-fn keep_quota(scheduler: &mut Scheduler, attempt: Attempt<'_>, before: &Reservation, keeps: bool) {
-    let same = match before.capacity {
+fn keep_quota(scheduler: &mut Scheduler, attempt: Attempt<'_>, reservation: &Reservation, keeps: bool) {
+    let same = match reservation.capacity {
         ReservedCapacity::Waiting => !keeps,
         ReservedCapacity::Quota => keeps,
         _ => false,
@@ -121,14 +121,14 @@ fn next_step(
         }
         return later.map_or(NextStep::Search(Until::All), NextStep::Postponed);
     }
-    let before = slot.at.unwrap_or(Time(i64::MAX));
+    let start = slot.at.unwrap_or(Time(i64::MAX));
     match quota {
-        QuotaStart::At(free) if free > before => return NextStep::Postponed(slot.clone()),
-        QuotaStart::At(free) if free == before => return NextStep::Keep,
+        QuotaStart::At(free) if free > start => return NextStep::Postponed(slot.clone()),
+        QuotaStart::At(free) if free == start => return NextStep::Keep,
         _ => {}
     }
-    if scheduler.prediction.timeline.has_certain_end_before(pool, before) {
-        NextStep::Search(Until::Before(before))
+    if scheduler.prediction.timeline.has_certain_end_before(pool, start) {
+        NextStep::Search(Until::Before(start))
     } else {
         NextStep::Keep
     }
@@ -154,10 +154,10 @@ fn set(scheduler: &mut Scheduler, attempt: Attempt<'_>, capacity: ReservedCapaci
 }
 
 /// Marks a reservation infeasible beside the other teams', or removes it where even an empty pool would not do.
-fn give_up_slot(scheduler: &mut Scheduler, attempt: Attempt<'_>, before: &Reservation) {
+fn give_up_slot(scheduler: &mut Scheduler, attempt: Attempt<'_>, reservation: &Reservation) {
     let place = (attempt.pool, attempt.waiting.team);
     let infeasible = is_possible(scheduler, attempt);
-    let changed = !infeasible || !before.is_infeasible();
+    let changed = !infeasible || !reservation.is_infeasible();
     if infeasible {
         let capacity = ReservedCapacity::Infeasible;
         scheduler.reservations.change(&place, |reservation| reservation.capacity = capacity);

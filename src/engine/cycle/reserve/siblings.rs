@@ -1,7 +1,8 @@
 //! Effects of a reservation on workloads of its own team, beside the reserved capacity.
 
 use crate::cycle::reserve::beside::place_beside;
-use crate::cycle::reserve::binding::{backfills, binding, stands_before};
+use crate::cycle::reserve::binding::{backfills, binding_copies, stands_before};
+use crate::cycle::reserve::claims::LeaveWhole;
 use crate::explain;
 use crate::placement::waiting::{Attempt, WaitingWorkload};
 use crate::prediction::timeline::Slot;
@@ -110,10 +111,9 @@ pub fn team_has_reserved_capacity(scheduler: &mut Scheduler, attempt: Attempt<'_
     if !quota.governed().filter(|(index, _)| waiting.total.get(*index) > 0).all(has_all) {
         return false;
     }
-    let others = binding(scheduler, waiting, pool).filter(|(other, _)| other.team != waiting.team);
-    let others: Vec<Reserved> =
-        others.map(|(reservation, slot)| (reservation.clone(), slot.clone())).collect();
+    let others = binding_copies(scheduler, waiting, pool);
+    let respected: Vec<&Reserved> = others.iter().filter(|(other, _)| other.team != waiting.team).collect();
     let lasts = |(reservation, slot): &&Reserved| !backfills(scheduler, waiting, now, (reservation, slot));
-    let kept: Vec<Reserved> = others.iter().filter(lasts).cloned().collect();
-    place_beside(scheduler, attempt, &kept, &others).is_some()
+    let these = respected.iter().copied().filter(lasts).collect();
+    place_beside(scheduler, attempt, &LeaveWhole { these, respected }).is_some()
 }

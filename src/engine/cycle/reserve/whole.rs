@@ -1,6 +1,7 @@
 //! Whether reserved capacity is there at the reserved time, now or with a workload beside it.
 
 use crate::cycle::reserve::binding::binding;
+use crate::cycle::reserve::claims::LeaveWhole;
 use crate::cycle::reserve::mask::{mask_of, with_masked};
 use crate::placement::waiting::WaitingWorkload;
 use crate::placement::{self, Capacity, Placement};
@@ -17,50 +18,53 @@ use crate::types::WorkloadId;
 use crate::types::ids::{NodeId, PoolId};
 use crate::types::vector::Vector;
 
-/// Capacity reserved on a reservation's nodes for owners that bind its owner and start no later. With `respected`,
-/// only for those of them that also bind the workload that comes: that workload takes the place of the others.
-pub fn earlier(
+/// What is reserved on a reservation's nodes for owners before its own: they bind it, and start no later. Where a workload is to
+/// come, only what that workload `respects` of it counts: it takes the place of the rest.
+pub fn reserved_before(
     scheduler: &Scheduler,
     pool: PoolId,
     (reservation, slot): (&Reservation, &Slot),
-    respected: Option<&[Reserved]>,
+    respects: impl Fn(&Reservation) -> bool,
 ) -> Vec<Masked> {
     let Some(owner) = WaitingWorkload::of(&scheduler.state, &reservation.owner) else { return Vec::new() };
     let no_later = |other: &Slot| (other.at.is_none(), other.at) <= (slot.at.is_none(), slot.at);
     let owner = owner.in_pool(&scheduler.state, pool);
-    let earlier = binding(scheduler, &owner, pool).filter(|(other, others_slot)| {
-        let is_respected =
-            |respected: &[Reserved]| respected.iter().any(|(binding, _)| binding.owner == other.owner);
-        respected.is_none_or(is_respected)
+    let before = binding(scheduler, &owner, pool).filter(|(other, others_slot)| {
+        respects(other)
             && no_later(others_slot)
             && others_slot.placement.keys().any(|node| slot.placement.contains_key(node))
     });
-    earlier.map(|(other, slot)| mask_of(other, slot)).collect()
+    before.map(|(other, slot)| mask_of(other, slot)).collect()
+}
+
+/// Whether a reservation is one of these.
+pub fn is_among(reserved: &[&Reserved], reservation: &Reservation) -> bool {
+    reserved.iter().any(|(other, _)| other.owner == reservation.owner)
 }
 
 /// Whether the reserved capacity is there at the reserved time.
 pub fn is_whole(scheduler: &mut Scheduler, pool: PoolId, reservation: &Reservation, slot: &Slot) -> bool {
-    let earlier = earlier(scheduler, pool, (reservation, slot), None);
-    with_masked(scheduler, &earlier, |scheduler| {
+    let before = reserved_before(scheduler, pool, (reservation, slot), |_| true);
+    with_masked(scheduler, &before, |scheduler| {
         slot.placement
             .iter()
             .all(|(node, pods)| fits_then(scheduler, reservation, slot, (*node, *pods), None))
     })
 }
 
-/// Whether it is still there if pods of this need come to these nodes.
-fn stays_whole(
+/// Whether it is still there if pods of this need come to these nodes, of a workload that respects these reservations.
+pub fn stays_whole(
     scheduler: &mut Scheduler,
     pool: PoolId,
     (reservation, slot): (&Reservation, &Slot),
-    respected: &[Reserved],
+    respected: &[&Reserved],
     (need, placement): (&Vector, &Placement),
 ) -> bool {
     if !slot.placement.keys().any(|node| placement.contains_key(node)) {
         return true;
     }
-    let earlier = earlier(scheduler, pool, (reservation, slot), Some(respected));
-    with_masked(scheduler, &earlier, |scheduler| {
+    let before = reserved_before(scheduler, pool, (reservation, slot), |other| is_among(respected, other));
+    with_masked(scheduler, &before, |scheduler| {
         let mut shared = slot.placement.iter().filter_map(|at| Some((at, placement.get(at.0)?)));
         shared.all(|((node, pods), more)| {
             fits_then(scheduler, reservation, slot, (*node, *pods), Some((need, *more)))
@@ -97,17 +101,16 @@ pub fn ends_lending(
     lends(&freed, None) && !lends(&freed, Some(beside))
 }
 
-/// The first of these reservations that would not stay whole if pods of this need came to these nodes.
+/// The first reservation that would not be left whole as asked if pods of this need came to these nodes.
 pub fn first_broken<'k>(
     scheduler: &mut Scheduler,
     pool: PoolId,
-    (need, placement): (&Vector, &Placement),
-    reserved: &'k [Reserved],
-    respected: &[Reserved],
+    pods: (&Vector, &Placement),
+    asked: &LeaveWhole<'k>,
 ) -> Option<&'k Reserved> {
-    let mut reserved = reserved.iter();
-    reserved.find(|(reservation, slot)| {
-        !stays_whole(scheduler, pool, (reservation, slot), respected, (need, placement))
+    let mut these = asked.these.iter().copied();
+    these.find(|(reservation, slot)| {
+        !stays_whole(scheduler, pool, (reservation, slot), &asked.respected, pods)
     })
 }
 
@@ -154,13 +157,14 @@ pub fn fits_with(scheduler: &Scheduler, reservation: &Reservation, node: NodeId,
     placement::fits_on(state, node, &demand, Capacity::Settled(freed))
 }
 
-/// For every reserved node, how many pods of a waiting workload would fit there only by taking reserved capacity.
+/// For every reserved node, how many pods of a waiting workload, which respects these reservations, would fit there only by taking
+/// reserved capacity.
 pub fn excess_pods(
     scheduler: &mut Scheduler,
     waiting: &WaitingWorkload,
     pool: PoolId,
     (reservation, slot): (&Reservation, &Slot),
-    respected: &[Reserved],
+    respected: &[&Reserved],
 ) -> Placement {
     let demand = scheduler.state.nodes.demand(&waiting.need);
     let fits = |(node, reserved): (&NodeId, &u32)| {
@@ -172,9 +176,9 @@ pub fn excess_pods(
     if shared.is_empty() {
         return excess;
     }
-    let earlier = earlier(scheduler, pool, (reservation, slot), Some(respected));
+    let before = reserved_before(scheduler, pool, (reservation, slot), |other| is_among(respected, other));
     for (node, reserved, fits) in &shared {
-        let allowed = with_masked(scheduler, &earlier, |scheduler| {
+        let allowed = with_masked(scheduler, &before, |scheduler| {
             let harmless = |more: u32| {
                 fits_then(scheduler, reservation, slot, (*node, *reserved), Some((&waiting.need, more)))
             };
