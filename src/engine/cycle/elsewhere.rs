@@ -120,16 +120,9 @@ fn without_nomination<T>(
     id: &WorkloadId,
     work: impl FnOnce(&mut Scheduler) -> Option<T>,
 ) -> Option<T> {
-    let (place, nomination) = scheduler.nominations.take_of(id)?;
-    let changes = scheduler.state.quotas.set_changes_aside();
-    nomination.charge(&mut scheduler.state, -1);
-    let result = work(scheduler);
-    if other_pools::waits(&scheduler.state, &nomination) {
-        nomination.charge(&mut scheduler.state, 1);
-        scheduler.nominations.put(place, nomination);
-        scheduler.state.quotas.drop_changes(changes);
-    } else {
-        scheduler.state.quotas.add_changes(changes);
-    }
-    result
+    let place = scheduler.nominations.place_of(id)?;
+    scheduler.without_nomination(place, |scheduler, nomination| {
+        let result = work(scheduler);
+        (other_pools::waits(&scheduler.state, &nomination).then_some(nomination), result)
+    })?
 }

@@ -312,11 +312,8 @@ fn change_teams(scheduler: &mut Scheduler, event: Event, now: Time) {
 /// Records a change of teams that may move paths and queues: nominated capacity is taken off the quota tree before and added
 /// again afterwards, and every workload is requeued.
 fn move_workloads(scheduler: &mut Scheduler, event: Event, now: Time) {
-    scheduler.nominations.charge(&mut scheduler.state, -1);
     let paused: Vec<WorkloadId> = paused(scheduler);
-    let effect = scheduler.state.apply(event);
-    scheduler.nominations.find_accounts(&scheduler.state);
-    scheduler.nominations.charge(&mut scheduler.state, 1);
+    let effect = scheduler.without_charges(|scheduler| scheduler.state.apply(event));
     note(scheduler, effect);
     if effect == Effect::RequeueAll {
         let quotas = &scheduler.state.quotas;
@@ -356,13 +353,10 @@ fn drop_stale_nomination(scheduler: &mut Scheduler, id: &WorkloadId) {
         wants && !info.removed && !info.workload.hold && !state.is_paused(info)
     };
     let edited = state.get(id).is_some_and(waits);
-    if !state.get(id).is_some_and(stands)
-        && let Some(nomination) = scheduler.nominations.remove(id)
-    {
+    if !state.get(id).is_some_and(stands) && scheduler.end_nomination(id).is_some() {
         let change = scheduler.cursor.latest_change.clone().filter(|_| edited);
         let broken = change.map(|change| BrokenPlan { why: Broken::After(change), victims: Vec::new() });
         scheduler.nominations.broken.extend(broken.map(|broken| (id.clone(), broken)));
-        nomination.charge(&mut scheduler.state, -1);
         scheduler.cursor.generation += 1;
     }
 }

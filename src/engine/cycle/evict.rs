@@ -169,6 +169,5 @@ pub fn nominate_for_move(scheduler: &mut Scheduler, id: &WorkloadId, admission: 
         moves: true,
         ..Nomination::new(&scheduler.state, &mover, pool, to, Vec::new(), message)
     };
-    nomination.charge(&mut scheduler.state, 1);
-    scheduler.nominations.push(nomination);
+    scheduler.nominate(nomination);
 }

@@ -23,18 +23,14 @@ pub fn run(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
         return;
     }
     for place in scheduler.nominations.places(|nomination| nomination.moves) {
-        let Some(nomination) = scheduler.nominations.take(place) else { continue };
-        let changes = scheduler.state.quotas.set_changes_aside();
-        nomination.charge(&mut scheduler.state, -1);
-        let (nomination, preemptor) = match next_placement(scheduler, &nomination) {
-            Some(placement) => (to(&scheduler.state, nomination, placement), None),
-            None => instead_of_preemptor(scheduler, nomination),
-        };
-        nomination.charge(&mut scheduler.state, 1);
-        scheduler.nominations.put(place, nomination);
-        // What each is charged is the same as before.
-        scheduler.state.quotas.drop_changes(changes);
-        if let Some(preemptor) = preemptor {
+        let preemptor = scheduler.without_nomination(place, |scheduler, nomination| {
+            let (nomination, preemptor) = match next_placement(scheduler, &nomination) {
+                Some(placement) => (to(&scheduler.state, nomination, placement), None),
+                None => instead_of_preemptor(scheduler, nomination),
+            };
+            (Some(nomination), preemptor)
+        });
+        if let Some(preemptor) = preemptor.flatten() {
             nominate::progress_of(scheduler, &preemptor, now, plan);
         }
     }
@@ -91,26 +87,26 @@ fn instead_of_preemptor(
         let preemptor = scheduler.nominations.at(*place);
         preemptor.is_some_and(|preemptor| keeps_its_place(&scheduler.state, &nomination, preemptor.team))
     });
-    let Some((place, preemptor)) = place.and_then(|place| Some((place, scheduler.nominations.take(place)?)))
-    else {
-        return (nomination, None);
-    };
-    preemptor.charge(&mut scheduler.state, -1);
-    let (state, freed) = (&scheduler.state, Freed::new());
-    let found = waiting_for(state, &nomination).and_then(|waiting| {
-        let ran = nomination.info(state).map(|info| &info.usage.nodes);
-        let where_it_ran = |node: &NodeId| ran.is_some_and(|ran| ran.contains_key(node));
-        settled(state, &waiting, &nomination, &freed, where_it_ran)
-            .or_else(|| settled(state, &waiting, &nomination, &freed, |_| true))
+    let found = place.and_then(|place| {
+        scheduler.without_nomination(place, |scheduler, preemptor| {
+            let found = best_where_it_ran(&scheduler.state, &nomination);
+            let found = found.map(|placement| (placement, preemptor.id.clone()));
+            (Some(preemptor), found)
+        })?
     });
-    let instead_of = found.is_some().then(|| preemptor.id.clone());
-    let nomination = match found {
-        Some(placement) => to(state, nomination, placement),
-        None => nomination,
-    };
-    preemptor.charge(&mut scheduler.state, 1);
-    scheduler.nominations.put(place, preemptor);
-    (nomination, instead_of)
+    match found {
+        Some((placement, preemptor)) => (to(&scheduler.state, nomination, placement), Some(preemptor)),
+        None => (nomination, None),
+    }
+}
+
+/// A placement of a workload that moves on what is free, on the nodes where it ran if it fits there.
+fn best_where_it_ran(state: &ClusterState, nomination: &Nomination) -> Option<Placement> {
+    let (waiting, freed) = (waiting_for(state, nomination)?, Freed::new());
+    let ran = nomination.info(state).map(|info| &info.usage.nodes);
+    let where_it_ran = |node: &NodeId| ran.is_some_and(|ran| ran.contains_key(node));
+    settled(state, &waiting, nomination, &freed, where_it_ran)
+        .or_else(|| settled(state, &waiting, nomination, &freed, |_| true))
 }
 
 /// Whether a workload that moves keeps its place against a team: it is of that team, where only what that team may not preempt moves,

@@ -45,8 +45,7 @@ pub fn nominate_for(
     let message = explain::waiting(&scheduler.state, &placement, &names);
     let nomination = Nomination::new(&scheduler.state, waiting, pool, placement, victims, message);
     let nomination = Nomination { within_guarantee, ..nomination };
-    nomination.charge(&mut scheduler.state, 1);
-    scheduler.nominations.push(nomination);
+    scheduler.nominate(nomination);
     scheduler.queue.pending.remove(&waiting.id);
     reserve::release(scheduler, &waiting.id);
 }
@@ -72,12 +71,12 @@ pub fn progress(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) -> BTreeS
             deferred.insert(nomination.id.clone());
             continue;
         }
-        let Some(nomination) = scheduler.nominations.take(place) else { continue };
         if has_ended {
-            nomination.charge(&mut scheduler.state, -1);
+            let id = nomination.id.clone();
+            scheduler.end_nomination(&id);
             continue;
         }
-        progress_at(scheduler, (place, nomination), keeps_to_plan, now, plan);
+        progress_at(scheduler, place, keeps_to_plan, now, plan);
     }
     debug_assert!(still_wait(scheduler, last, end), "a nomination still waits while its watch holds");
     deferred
@@ -85,26 +84,8 @@ pub fn progress(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) -> BTreeS
 
 /// Does the same for a workload that was deferred, once something has happened that its plan did not know.
 pub fn progress_of(scheduler: &mut Scheduler, id: &WorkloadId, now: Time, plan: &mut Plan) {
-    if let Some(taken) = scheduler.nominations.take_of(id) {
-        progress_at(scheduler, taken, false, now, plan);
-    }
-}
-
-/// Looks at a nomination that was taken out, and puts it back at its place if it lasts.
-fn progress_at(
-    scheduler: &mut Scheduler,
-    (place, nomination): (u64, Nomination),
-    keeps_to_plan: bool,
-    now: Time,
-    plan: &mut Plan,
-) {
-    let changes = scheduler.state.quotas.set_changes_aside();
-    if let Some(lasting) = progress_one(scheduler, (place, nomination), keeps_to_plan, now, plan) {
-        scheduler.nominations.put(place, lasting);
-        // It was taken off its team and charged again, so no usage has changed.
-        scheduler.state.quotas.drop_changes(changes);
-    } else {
-        scheduler.state.quotas.add_changes(changes);
+    if let Some(place) = scheduler.nominations.place_of(id) {
+        progress_at(scheduler, place, false, now, plan);
     }
 }
 
@@ -114,32 +95,25 @@ fn still_wait(scheduler: &Scheduler, last: Option<u64>, end: u64) -> bool {
     scheduler.nominations.between(last, end).all(waits)
 }
 
-/// Admits the workload of a nomination if it fits now; returns the nomination if it lasts.
-fn progress_one(
-    scheduler: &mut Scheduler,
-    (place, nomination): (u64, Nomination),
-    keeps_to_plan: bool,
-    now: Time,
-    plan: &mut Plan,
-) -> Option<Nomination> {
-    let waiting = waiting_for(&scheduler.state, &nomination);
-    nomination.charge(&mut scheduler.state, -1);
-    let waiting = waiting?;
-    match next_step(scheduler, &waiting, (place, &nomination), keeps_to_plan) {
-        NextStep::Start(placement) => {
-            admit(scheduler, &waiting, nomination.pool, placement, now, plan);
-            None
-        }
-        NextStep::Wait(placement) => {
-            let nomination = on_nodes(&scheduler.state, nomination, placement);
-            nomination.charge(&mut scheduler.state, 1);
-            Some(nomination)
-        }
-        NextStep::End => {
-            end(scheduler, &nomination);
-            None
-        }
-    }
+/// Admits the workload of the nomination at a place if it fits now, and ends the nomination if it does not last.
+fn progress_at(scheduler: &mut Scheduler, place: u64, keeps_to_plan: bool, now: Time, plan: &mut Plan) {
+    let nomination = scheduler.nominations.at(place);
+    let waiting = nomination.and_then(|nomination| waiting_for(&scheduler.state, nomination));
+    scheduler.without_nomination(place, |scheduler, nomination| {
+        let Some(waiting) = waiting else { return (None, ()) };
+        let lasting = match next_step(scheduler, &waiting, (place, &nomination), keeps_to_plan) {
+            NextStep::Start(placement) => {
+                admit(scheduler, &waiting, nomination.pool, placement, now, plan);
+                None
+            }
+            NextStep::Wait(placement) => Some(on_nodes(&scheduler.state, nomination, placement)),
+            NextStep::End => {
+                end(scheduler, &nomination);
+                None
+            }
+        };
+        (lasting, ())
+    });
 }
 
 /// How a nomination goes on.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::cycle::admit::admit;
 use crate::cycle::nominated_plan::goes_on_beside;
-use crate::cycle::take_over::{Aside, may_take_over, own_guarantee_may_hold, put_back, set_aside};
+use crate::cycle::take_over::{may_take_over, own_guarantee_may_hold};
 use crate::cycle::{nominate, reserve};
 use crate::placement::waiting::{Attempt, fits_now};
 use crate::placement::{self, Capacity, Placement};
@@ -13,6 +13,7 @@ use crate::preemption::Masked;
 use crate::scheduler::Scheduler;
 use crate::scheduler::nomination::Nomination;
 use crate::scheduler::nominations::Broken;
+use crate::scheduler::set_aside::Aside;
 use crate::state::cluster::ClusterState;
 use crate::state::workload::Phase;
 use crate::types::ids::NodeId;
@@ -34,22 +35,17 @@ pub fn run(scheduler: &mut Scheduler, attempt: Attempt<'_>, masked: &[Masked], p
     if places.is_empty() {
         return false;
     }
-    let before = scheduler.state.quotas.set_changes_aside();
-    let aside: Vec<Aside> = places.into_iter().filter_map(|place| set_aside(scheduler, place)).collect();
-    let start =
-        reserve::with_masked(scheduler, masked, |scheduler| start_sparing(&scheduler.state, attempt, &aside));
-    let Some(start) = start else {
-        aside.into_iter().for_each(|(place, nomination)| put_back(scheduler, place, nomination));
-        scheduler.state.quotas.drop_changes(before);
-        return false;
-    };
-    scheduler.state.quotas.add_changes(before);
-    reserve::note_taken(scheduler, waiting, pool, &start);
-    admit(scheduler, waiting, pool, start, now, plan);
-    let ids: Vec<WorkloadId> = aside.iter().map(|(_, nomination)| nomination.id.clone()).collect();
-    aside.into_iter().for_each(|(place, nomination)| put_back(scheduler, place, nomination));
+    let preemptors = scheduler.without_nominations(places, |scheduler, aside| {
+        let start = reserve::with_masked(scheduler, masked, |scheduler| {
+            start_sparing(&scheduler.state, attempt, aside)
+        })?;
+        reserve::note_taken(scheduler, waiting, pool, &start);
+        admit(scheduler, waiting, pool, start, now, plan);
+        Some(aside.iter().map(|one| one.nomination.id.clone()).collect::<Vec<WorkloadId>>())
+    });
+    let Some(preemptors) = preemptors else { return false };
     // The latest preemptor yields first.
-    for id in ids.iter().rev() {
+    for id in preemptors.iter().rev() {
         nominate::progress_of(scheduler, id, now, plan);
         let waits = scheduler.state.get(id).is_some_and(|info| info.phase == Phase::Pending);
         if waits
@@ -80,11 +76,10 @@ fn start_sparing(state: &ClusterState, attempt: Attempt<'_>, aside: &[Aside]) ->
         !nomination.placement.keys().any(|node| start.contains_key(node))
             || goes_on_beside(state, nomination, waiting, start)
     };
-    let spared =
-        |start: &Placement| aside.iter().filter(|(_, nomination)| goes_on(nomination, start)).count();
+    let spared = |start: &Placement| aside.iter().filter(|one| goes_on(&one.nomination, start)).count();
     let start = fits_now(state, waiting, pool, nodes)?;
     let (mut most, mut best) = (spared(&start), start);
-    let held = aside.iter().flat_map(|(_, nomination)| nomination.placement.keys().copied());
+    let held = aside.iter().flat_map(|one| one.nomination.placement.keys().copied());
     let held: BTreeSet<NodeId> = held.filter(|node| nodes.contains(node)).collect();
     for node in held.into_iter().take(MOST_TRIED) {
         if most == aside.len() {

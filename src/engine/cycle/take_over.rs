@@ -11,6 +11,7 @@ use crate::preemption::{Masked, Victims};
 use crate::scheduler::Scheduler;
 use crate::scheduler::nomination::{Nomination, Victim};
 use crate::scheduler::nominations::{Broken, BrokenPlan};
+use crate::scheduler::set_aside::Aside;
 use crate::state::cluster::ClusterState;
 use crate::state::quotas::Hypothetical;
 
@@ -28,8 +29,7 @@ pub fn run(scheduler: &mut Scheduler, attempt: Attempt<'_>) -> bool {
         in_place_of(&scheduler.state, nomination, attempt).map(|placement| (nomination.id.clone(), placement))
     });
     let Some((id, placement)) = found else { return false };
-    let Some(nomination) = scheduler.nominations.remove(&id) else { return false };
-    nomination.charge(&mut scheduler.state, -1);
+    let Some(nomination) = scheduler.end_nomination(&id) else { return false };
     queue_again(scheduler, &nomination, waiting);
     reserve::note_taken(scheduler, waiting, pool, &placement);
     let victims = PlanVictims { new: Vec::new(), earlier: nomination.victims };
@@ -54,25 +54,17 @@ pub fn with_victims(
     if places.is_empty() || !may_be_within_guarantee(scheduler, attempt, &places) {
         return None;
     }
-    let before = scheduler.state.quotas.set_changes_aside();
-    let aside: Vec<_> = places.into_iter().filter_map(|place| set_aside(scheduler, place)).collect();
-    let Some(found) = start(scheduler, attempt, masked) else {
-        aside.into_iter().for_each(|(place, nomination)| put_back(scheduler, place, nomination));
-        scheduler.state.quotas.drop_changes(before);
-        return None;
-    };
-    scheduler.state.quotas.add_changes(before);
-    let (found, taken) = spare_others(scheduler, attempt, masked, (aside, found));
-    let mut ending = Vec::new();
-    for nomination in taken {
-        queue_again(scheduler, &nomination, attempt.waiting);
-        ending.extend(nomination.victims);
-    }
-    Some((found, ending))
+    scheduler.without_nominations(places, |scheduler, aside| {
+        let found = start(scheduler, attempt, masked)?;
+        let (found, taken) = spare_others(scheduler, attempt, masked, (std::mem::take(aside), found));
+        let mut ending = Vec::new();
+        for nomination in taken {
+            queue_again(scheduler, &nomination, attempt.waiting);
+            ending.extend(nomination.victims);
+        }
+        Some((found, ending))
+    })
 }
-
-/// A nomination that is set aside, with its place.
-pub type Aside = (u64, Nomination);
 
 /// Puts the nominations back beside which the same victims let the workload start, the oldest first; returns the others, and
 /// where the workload starts then. The first attempt is made with all that lie on other nodes.
@@ -82,8 +74,9 @@ fn spare_others(
     masked: &[Masked],
     (aside, mut found): (Vec<Aside>, Victims),
 ) -> (Victims, Vec<Nomination>) {
-    let apart =
-        |(_, nomination): &Aside| !nomination.placement.keys().any(|node| found.placement.contains_key(node));
+    let apart = |Aside { nomination, .. }: &Aside| {
+        !nomination.placement.keys().any(|node| found.placement.contains_key(node))
+    };
     let (apart, beside): (Vec<Aside>, Vec<Aside>) = aside.into_iter().partition(apart);
     let refused = spare(scheduler, attempt, masked, (apart, &mut found));
     let rest: Vec<Aside> = refused.into_iter().chain(beside).collect();
@@ -96,7 +89,7 @@ fn spare_others(
             true => vec![one],
             false => spare(scheduler, attempt, masked, (vec![one], &mut found)),
         };
-        taken.extend(refused.into_iter().map(|(_, nomination)| nomination));
+        taken.extend(refused.into_iter().map(|one| one.nomination));
     }
     (found, taken)
 }
@@ -111,36 +104,16 @@ fn spare(
     if aside.is_empty() {
         return aside;
     }
-    let places: Vec<u64> = aside.iter().map(|(place, _)| *place).collect();
-    aside.into_iter().for_each(|(place, nomination)| put_back(scheduler, place, nomination));
-    match start(scheduler, attempt, masked).filter(|start| start.takes == found.takes) {
-        Some(start) => {
+    let with_the_same = |scheduler: &mut Scheduler| {
+        start(scheduler, attempt, masked).filter(|start| start.takes == found.takes)
+    };
+    match scheduler.put_back_beside(aside, with_the_same) {
+        Ok(start) => {
             *found = start;
             Vec::new()
         }
-        None => places.into_iter().filter_map(|place| set_aside(scheduler, place)).collect(),
+        Err(aside) => aside,
     }
-}
-
-/// Takes out the nomination at a place, with what it charges.
-pub fn set_aside(scheduler: &mut Scheduler, place: u64) -> Option<Aside> {
-    let nomination = scheduler.nominations.take(place)?;
-    nomination.charge(&mut scheduler.state, -1);
-    reorder(scheduler, &nomination);
-    Some((place, nomination))
-}
-
-/// Puts back a nomination, with what it charges.
-pub fn put_back(scheduler: &mut Scheduler, place: u64, nomination: Nomination) {
-    nomination.charge(&mut scheduler.state, 1);
-    reorder(scheduler, &nomination);
-    scheduler.nominations.put(place, nomination);
-}
-
-/// Brings the order in which victims are searched up to date after a change of what is nominated.
-fn reorder(scheduler: &mut Scheduler, nomination: &Nomination) {
-    let changed = [(nomination.pool, nomination.team)].into();
-    scheduler.queue.reclaimable.reorder(&scheduler.state, &changed);
 }
 
 /// The victims with which a workload starts within guarantee; none where capacity is on its way that is enough.

@@ -9,6 +9,7 @@ pub mod nomination;
 pub mod nominations;
 pub mod reservations;
 pub mod retries;
+pub mod set_aside;
 pub mod watch;
 
 use crate::prediction::Prediction;

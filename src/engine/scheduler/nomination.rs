@@ -169,7 +169,7 @@ impl Nomination {
     }
 
     /// Charges the nominated capacity to quota tree, user and nodes `times` times; -1 releases it.
-    pub fn charge(&self, state: &mut ClusterState, times: i64) {
+    pub(super) fn charge(&self, state: &mut ClusterState, times: i64) {
         state.quotas.nominate(self.pool, self.account(), &self.total, times, self.moves);
         state.quotas.commit(self.team, self.commitment, times);
         // What moves is in its queue already.

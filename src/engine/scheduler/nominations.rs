@@ -103,7 +103,7 @@ impl Nominations {
     /// The nomination of a workload.
     #[must_use]
     pub fn of(&self, id: &WorkloadId) -> Option<&Nomination> {
-        self.at(*self.places.get(id)?)
+        self.at(self.place_of(id)?)
     }
 
     /// Whether capacity is nominated to a workload.
@@ -119,21 +119,16 @@ impl Nominations {
     }
 
     /// Adds the nomination of a workload that has none, after all others.
-    pub fn push(&mut self, nomination: Nomination) {
+    pub(super) fn push(&mut self, nomination: Nomination) {
         let place = self.next;
         self.next += 1;
         self.put(place, nomination);
     }
 
-    /// Takes the nomination of a workload out; what it charges stays charged.
-    pub fn remove(&mut self, id: &WorkloadId) -> Option<Nomination> {
-        self.take(*self.places.get(id)?)
-    }
-
-    /// Takes the nomination of a workload out, with its place; what it charges stays charged.
-    pub fn take_of(&mut self, id: &WorkloadId) -> Option<(u64, Nomination)> {
-        let place = *self.places.get(id)?;
-        self.take(place).map(|nomination| (place, nomination))
+    /// The place of the nomination of a workload.
+    #[must_use]
+    pub fn place_of(&self, id: &WorkloadId) -> Option<u64> {
+        self.places.get(id).copied()
     }
 
     /// The places of those for which `which` is true, in order.
@@ -178,7 +173,7 @@ impl Nominations {
     }
 
     /// Takes the nomination at a place out; what it charges stays charged.
-    pub fn take(&mut self, place: u64) -> Option<Nomination> {
+    pub(super) fn take(&mut self, place: u64) -> Option<Nomination> {
         let Made { nomination, .. } = self.made.remove(&place)?;
         self.places.remove(&nomination.id);
         self.preemptors -= usize::from(!nomination.victims.is_empty());
@@ -186,7 +181,7 @@ impl Nominations {
     }
 
     /// Puts a nomination at the place from which it was taken.
-    pub fn put(&mut self, place: u64, nomination: Nomination) {
+    pub(super) fn put(&mut self, place: u64, nomination: Nomination) {
         self.preemptors += usize::from(!nomination.victims.is_empty());
         let before = self.places.insert(nomination.id.clone(), place);
         debug_assert!(before.is_none(), "a workload has one nomination");
@@ -194,7 +189,7 @@ impl Nominations {
     }
 
     /// Finds again what each is charged to, after a change of guarantees or queues.
-    pub fn find_accounts(&mut self, state: &ClusterState) {
+    pub(super) fn find_accounts(&mut self, state: &ClusterState) {
         self.made.values_mut().for_each(|made| made.nomination.find_account(state));
     }
 
@@ -204,7 +199,7 @@ impl Nominations {
     }
 
     /// Charges all of them `times` times; -1 releases them.
-    pub fn charge(&self, state: &mut ClusterState, times: i64) {
+    pub(super) fn charge(&self, state: &mut ClusterState, times: i64) {
         self.iter().for_each(|nomination| nomination.charge(state, times));
     }
 
