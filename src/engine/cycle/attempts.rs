@@ -31,7 +31,7 @@ const MAY_PREEMPT_AT_ONCE: usize = 2;
 pub fn run(scheduler: &mut Scheduler, deferred: BTreeSet<WorkloadId>, now: Time, plan: &mut Plan) {
     (scheduler.cursor.search_budget, scheduler.cursor.cut_short) = (SEARCH_BUDGET, false);
     // A class that was considered as owner of a reservation is considered again only after a change.
-    if scheduler.reservations.candidates.generation != scheduler.cursor.generation {
+    if scheduler.reservations.candidates.generation != scheduler.cursor.generation() {
         next_owner::reconsider(scheduler);
     }
     let mut elsewhere = Elsewhere::of(scheduler, deferred);
@@ -56,7 +56,7 @@ pub fn run(scheduler: &mut Scheduler, deferred: BTreeSet<WorkloadId>, now: Time,
             attempt_waiting(scheduler, &first, false, now, plan);
         }
     }
-    scheduler.reservations.candidates.generation = scheduler.cursor.generation;
+    scheduler.reservations.candidates.generation = scheduler.cursor.generation();
 }
 
 /// Attempts a workload of the queue, and blocks its class where it is refused; returns the workload that comes first.
@@ -115,7 +115,7 @@ fn next(scheduler: &mut Scheduler, elsewhere: &mut Elsewhere) -> Option<Next> {
 
 /// Wakes some of the classes that were refused in an earlier generation; false if there are none.
 fn wake_more(scheduler: &mut Scheduler) -> bool {
-    let (pending, generation) = (&mut scheduler.queue.pending, scheduler.cursor.generation);
+    let (pending, generation) = (&mut scheduler.queue.pending, scheduler.cursor.generation());
     pending.requeue_backlog(generation, BACKLOG_AT_ONCE) > 0
         || pending.requeue_may_preempt(generation, MAY_PREEMPT_AT_ONCE)
 }
@@ -128,5 +128,5 @@ fn block(scheduler: &mut Scheduler, id: &WorkloadId, verdict: Verdict) {
         true => Blocked::Unknown,
         false => blocked_on(scheduler, id),
     };
-    scheduler.queue.pending.block(id, blocked, scheduler.cursor.generation, verdict);
+    scheduler.queue.pending.block(id, blocked, scheduler.cursor.generation(), verdict);
 }

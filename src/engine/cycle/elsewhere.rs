@@ -102,7 +102,9 @@ fn start_in(
         let waiting = WaitingWorkload::of(&scheduler.state, id)?;
         attempt::start_in(scheduler, &waiting, names, now, plan)
     });
-    scheduler.cursor.generation += u64::from(matches!(attempted, Some(Attempted::Settled)));
+    if matches!(attempted, Some(Attempted::Settled)) {
+        scheduler.cursor.note_looser();
+    }
     attempted
 }
 

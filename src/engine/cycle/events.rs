@@ -54,7 +54,9 @@ fn change_cluster(scheduler: &mut Scheduler, event: Event, now: Time) {
         scheduler.cursor.external_changes += 1;
         // A change that takes reserved capacity may move the reservation, and so free capacity elsewhere.
         let moves_reservations = subject.is_none() && !scheduler.reservations.is_empty();
-        scheduler.cursor.generation += u64::from(moves_reservations);
+        if moves_reservations {
+            scheduler.cursor.note_looser();
+        }
     }
     match &event {
         Event::WorkloadApplied(workload) => {
@@ -88,11 +90,11 @@ pub fn advance(scheduler: &mut Scheduler, now: Time) {
     pass_budgets(scheduler, now);
     scheduler.state.quotas.budgets.begin();
     if scheduler.state.settle(now) {
-        scheduler.cursor.generation += 1;
+        scheduler.cursor.note_looser();
     }
     if scheduler.cursor.wake.is_some_and(|wake| wake <= now) {
         scheduler.cursor.wake = None;
-        scheduler.cursor.generation += 1;
+        scheduler.cursor.note_looser();
     }
 }
 
@@ -103,7 +105,7 @@ fn workload_changed(scheduler: &mut Scheduler, id: &WorkloadId, before: Option<&
         scheduler.retries.failures.remove(id);
         scheduler.retries.refused.remove(id);
         if std::mem::take(&mut scheduler.cursor.awaits_start) {
-            scheduler.cursor.generation += 1;
+            scheduler.cursor.note_looser();
         }
     }
     if matches!(after, None | Some(Phase::Finished)) {
@@ -145,7 +147,7 @@ fn accrue(scheduler: &mut Scheduler, now: Time) {
 /// Lets time pass for budgets; at the start of a period more may start.
 fn pass_budgets(scheduler: &mut Scheduler, now: Time) {
     if scheduler.state.pass_budgets(now) {
-        scheduler.cursor.generation += 1;
+        scheduler.cursor.note_looser();
     }
 }
 
@@ -157,13 +159,13 @@ fn note_past_usage(scheduler: &mut Scheduler, past: &PastUsage, now: Time) {
     scheduler.state.note_past_usage(past, now, half_life, adopt);
     scheduler.queue.order.mark_all_stale();
     // Another order may let a blocked workload start.
-    scheduler.cursor.generation += 1;
+    scheduler.cursor.note_looser();
 }
 
 /// Takes note of what was used of a budget: more or less may be left than was counted so far.
 fn note_budget_used(scheduler: &mut Scheduler, used: BudgetUsed) {
     scheduler.state.note_budget_used(used);
-    scheduler.cursor.generation += 1;
+    scheduler.cursor.note_looser();
 }
 
 /// Takes note of the run lengths in the status of a team: backfill and reservations rest on what was last written, whoever
@@ -174,7 +176,7 @@ fn note_run_lengths(scheduler: &mut Scheduler, lengths: &RunLengths) {
     if run_times.note_written(lengths, adopt) {
         timeline.predict_again(&scheduler.state, run_times, &lengths.team);
         // Another workload may backfill now.
-        scheduler.cursor.generation += 1;
+        scheduler.cursor.note_looser();
     }
 }
 
@@ -262,7 +264,7 @@ fn write_failed(scheduler: &mut Scheduler, id: &WorkloadId, message: String, now
         _ => return,
     };
     scheduler.state.set_phase(id, phase);
-    scheduler.cursor.generation += 1;
+    scheduler.cursor.note_looser();
     // Its eviction did not happen.
     scheduler.nominations.borrowing.values_mut().for_each(|preemptions| _ = preemptions.victims.remove(id));
     scheduler.retries.failed(id, message, now);
@@ -272,16 +274,14 @@ fn write_failed(scheduler: &mut Scheduler, id: &WorkloadId, message: String, now
 fn admission_refused(scheduler: &mut Scheduler, id: WorkloadId) {
     if scheduler.state.get(&id).is_some_and(|info| info.phase == Phase::Pending) {
         scheduler.retries.refused.insert(id.clone());
-        scheduler.cursor.generation += 1;
-        requeue::queue_up(scheduler, &id);
+        requeue::queue_again(scheduler, &id);
     }
 }
 
 /// Lets a workload with a refused admission preempt again.
 fn object_changed(scheduler: &mut Scheduler, id: &WorkloadId) {
     if scheduler.retries.refused.remove(id) {
-        scheduler.cursor.generation += 1;
-        requeue::queue_up(scheduler, id);
+        requeue::queue_again(scheduler, id);
     }
 }
 
@@ -289,11 +289,8 @@ fn object_changed(scheduler: &mut Scheduler, id: &WorkloadId) {
 fn note(scheduler: &mut Scheduler, effect: Effect) {
     match effect {
         Effect::Tighter => {}
-        Effect::Looser => scheduler.cursor.generation += 1,
-        Effect::RequeueAll => {
-            scheduler.cursor.generation += 1;
-            scheduler.cursor.requeue_all = true;
-        }
+        Effect::Looser => scheduler.cursor.note_looser(),
+        Effect::RequeueAll => scheduler.cursor.note_requeue_all(),
     }
 }
 
@@ -357,6 +354,6 @@ fn drop_stale_nomination(scheduler: &mut Scheduler, id: &WorkloadId) {
         let change = scheduler.cursor.latest_change.clone().filter(|_| edited);
         let broken = change.map(|change| BrokenPlan { why: Broken::After(change), victims: Vec::new() });
         scheduler.nominations.broken.extend(broken.map(|broken| (id.clone(), broken)));
-        scheduler.cursor.generation += 1;
+        scheduler.cursor.note_looser();
     }
 }

@@ -25,7 +25,7 @@ use crate::{explain, placement};
 /// Grows elastic workloads as far as there is capacity, after every waiting workload had a chance to start.
 pub fn run(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
     scheduler.cursor.held_back = None;
-    if scheduler.cursor.grown == scheduler.cursor.generation && plan.actions.is_empty()
+    if scheduler.cursor.has_grown() && plan.actions.is_empty()
         || scheduler.state.growable().next().is_none()
     {
         return;
@@ -45,7 +45,7 @@ pub fn run(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
     }
     // What holds growth back may be gone without any change of capacity.
     if held_back.is_none() {
-        scheduler.cursor.grown = scheduler.cursor.generation;
+        scheduler.cursor.note_grown();
     }
     scheduler.cursor.held_back = held_back;
 }

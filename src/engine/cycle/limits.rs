@@ -73,7 +73,7 @@ fn enforce_one(scheduler: &mut Scheduler, id: &WorkloadId, now: Time) -> Option<
     let since = from.as_ref().map_or_else(|| scheduler.deadlines.waits_since(info), |admission| admission.at);
     let message = explain::failed(queue, reason, now.since(since));
     scheduler.state.set_phase(id, Phase::Failing(from));
-    scheduler.cursor.generation += 1;
+    scheduler.cursor.note_looser();
     requeue::queue_up(scheduler, id);
     Some(Action::Fail { workload: id.clone(), reason, message })
 }

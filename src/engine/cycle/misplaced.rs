@@ -69,9 +69,8 @@ fn avoided<'a>(state: &'a ClusterState, id: &WorkloadId) -> Option<&'a AvoidedNo
 /// Sets the nodes that a workload avoids, and requeues it.
 fn set_avoided(scheduler: &mut Scheduler, id: &WorkloadId, avoided: AvoidedNodes) {
     scheduler.state.set_avoided_nodes(id, avoided);
-    scheduler.cursor.generation += 1;
     scheduler.cursor.external_changes += 1;
-    requeue::queue_up(scheduler, id);
+    requeue::queue_again(scheduler, id);
 }
 
 /// Decides about the workloads with misplaced pods: they go on with other pods, or return to the queue.

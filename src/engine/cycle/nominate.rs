@@ -170,12 +170,11 @@ fn next_step(
 
 /// Ends a nomination; its workload waits again.
 fn end(scheduler: &mut Scheduler, nomination: &Nomination) {
-    scheduler.cursor.generation += 1;
     if let Some(change) = scheduler.cursor.latest_change.clone() {
         let broken = BrokenPlan { why: Broken::After(change), victims: nomination.victims.clone() };
         scheduler.nominations.broken.insert(nomination.id.clone(), broken);
     }
-    requeue::queue_up(scheduler, &nomination.id);
+    requeue::queue_again(scheduler, &nomination.id);
 }
 
 /// A nomination on the nodes of a placement. Its sentence names the victims that hold capacity there, and stays where the nodes do.

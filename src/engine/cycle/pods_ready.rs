@@ -38,16 +38,15 @@ pub fn clear_changed(scheduler: &mut Scheduler, workload: &Workload) {
     let before = scheduler.state.get(&workload.id).map(|info| &*info.workload);
     let changed = before.is_some_and(|before| waits(before) && waits(workload) && before != workload);
     if changed && scheduler.retries.gangs.forget_failed_runs(&workload.id) {
-        scheduler.cursor.generation += 1;
+        scheduler.cursor.note_looser();
     }
 }
 
 /// Requeues gangs at the end of their rest.
 pub fn lift(scheduler: &mut Scheduler, now: Time) {
     while let Some(id) = scheduler.retries.gangs.take_rested(now) {
-        scheduler.cursor.generation += 1;
         scheduler.cursor.external_changes += 1;
-        requeue::queue_up(scheduler, &id);
+        requeue::queue_again(scheduler, &id);
     }
 }
 

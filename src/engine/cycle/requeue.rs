@@ -25,8 +25,7 @@ pub fn end_pauses(scheduler: &mut Scheduler, now: Time) {
         if let Some(failure) = scheduler.retries.failures.get_mut(&id) {
             failure.until = None;
         }
-        scheduler.cursor.generation += 1;
-        queue_up(scheduler, &id);
+        queue_again(scheduler, &id);
     }
 }
 
@@ -36,6 +35,12 @@ pub fn follow_user_order(scheduler: &mut Scheduler) {
         queue_up(scheduler, &id);
     }
     scheduler.queue.user_order.settled();
+}
+
+/// Puts a workload into the queue that may start now for a reason of its own: nothing around it need have changed.
+pub fn queue_again(scheduler: &mut Scheduler, id: &WorkloadId) {
+    scheduler.cursor.note_looser();
+    queue_up(scheduler, id);
 }
 
 /// Puts a workload into the queue if it waits and may be attempted, else takes it out.

@@ -30,7 +30,7 @@ pub fn run(scheduler: &mut Scheduler, attempt: Attempt<'_>) -> bool {
     });
     let Some((id, placement)) = found else { return false };
     let Some(nomination) = scheduler.end_nomination(&id) else { return false };
-    queue_again(scheduler, &nomination, waiting);
+    queue_preemptor(scheduler, &nomination, waiting);
     reserve::note_taken(scheduler, waiting, pool, &placement);
     let victims = PlanVictims { new: Vec::new(), earlier: nomination.victims };
     nominate_for(scheduler, waiting, pool, placement, victims, true);
@@ -59,7 +59,7 @@ pub fn with_victims(
         let (found, taken) = spare_others(scheduler, attempt, masked, (std::mem::take(aside), found));
         let mut ending = Vec::new();
         for nomination in taken {
-            queue_again(scheduler, &nomination, attempt.waiting);
+            queue_preemptor(scheduler, &nomination, attempt.waiting);
             ending.extend(nomination.victims);
         }
         Some((found, ending))
@@ -170,12 +170,11 @@ fn may_be_within_guarantee(scheduler: &Scheduler, attempt: Attempt<'_>, places: 
 }
 
 /// Queues a preemptor again of which the capacity was taken over.
-fn queue_again(scheduler: &mut Scheduler, nomination: &Nomination, by: &WaitingWorkload) {
-    scheduler.cursor.generation += 1;
+fn queue_preemptor(scheduler: &mut Scheduler, nomination: &Nomination, by: &WaitingWorkload) {
     // What is cleared is the workload's now, so no plan of the preemptor counts it.
     let broken = BrokenPlan { why: Broken::TakenOver(by.id.clone()), victims: Vec::new() };
     scheduler.nominations.broken.insert(nomination.id.clone(), broken);
-    requeue::queue_up(scheduler, &nomination.id);
+    requeue::queue_again(scheduler, &nomination.id);
 }
 
 /// A placement in the capacity that is nominated to a borrowing preemptor, and what is free beside it.

@@ -16,8 +16,7 @@ use crate::types::{Action, OnUnreachable, Plan, PodId, Time, WorkloadId};
 pub fn advance(scheduler: &mut Scheduler, now: Time) {
     if scheduler.state.lose_nodes(now, scheduler.settings.unreachable_after) {
         scheduler.cursor.external_changes += 1;
-        scheduler.cursor.generation += 1;
-        scheduler.cursor.requeue_all = true;
+        scheduler.cursor.note_requeue_all();
     }
 }
 

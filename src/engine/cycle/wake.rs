@@ -18,7 +18,7 @@ pub fn wake(scheduler: &mut Scheduler) {
     if std::mem::take(&mut scheduler.cursor.requeue_all) {
         requeue_all(scheduler);
     }
-    if scheduler.cursor.generation != scheduler.cursor.seen_generation {
+    if scheduler.cursor.take_new_generation() {
         start_generation(scheduler);
     }
     requeue::note_repelled(scheduler);
@@ -47,10 +47,9 @@ fn requeue_all(scheduler: &mut Scheduler) {
 
 /// Wakes the owners of reservations and a part of the backlog, which any change may let start.
 fn start_generation(scheduler: &mut Scheduler) {
-    scheduler.cursor.seen_generation = scheduler.cursor.generation;
     wake_owners(scheduler, |_| true);
     let pending = &mut scheduler.queue.pending;
-    pending.requeue_backlog(scheduler.cursor.generation, BACKLOG_AT_ONCE);
+    pending.requeue_backlog(scheduler.cursor.generation(), BACKLOG_AT_ONCE);
 }
 
 /// Wakes the owners of reservations of teams. They wait on no condition.

@@ -9,11 +9,11 @@ pub struct CycleCursor {
     /// The time up to which past usage has been counted.
     pub accrued: Time,
     /// Counts the changes after which a blocked workload may be able to start.
-    pub generation: u64,
+    generation: u64,
     /// The generation that the last cycle has seen.
-    pub seen_generation: u64,
+    seen_generation: u64,
     /// The generation in which elastic workloads last grew as far as they could.
-    pub grown: u64,
+    grown: u64,
     /// When growth goes on that a waiting workload holds back.
     pub held_back: Option<Time>,
     /// Counts the changes that are not the engine's own decisions.
@@ -38,4 +38,50 @@ pub struct CycleCursor {
     pub awaits_start: bool,
     /// The effort of preemption searches so far.
     pub effort: Effort,
+}
+
+impl CycleCursor {
+    /// Notes a change after which something may be possible that was not: capacity or quota has come free, a reservation or a
+    /// nomination has changed or ended, or a workload may start again for a reason of its own. It begins a generation. In a new
+    /// generation
+    ///
+    /// - the owners of reservations are woken, and a part of the classes for which no condition tells whether they can start
+    ///   (`cycle/wake.rs`); the rest of those that were refused in an earlier generation follows, in this cycle or the next
+    ///   (`cycle/attempts.rs`, `Scheduler::has_more`);
+    /// - every class may own a reservation again that was considered and does not (`cycle/attempts.rs`, `cycle/next_owner.rs`);
+    /// - elastic workloads are looked at again that could not grow further (`cycle/grow.rs`).
+    ///
+    /// Classes that are blocked on conditions are not woken by it, but by a change of one of these. A change that takes something
+    /// away need not be noted. To note one too many costs time.
+    pub fn note_looser(&mut self) {
+        self.generation += 1;
+    }
+
+    /// Notes a change after which nothing counts that was found before: every waiting workload is attempted again.
+    pub fn note_requeue_all(&mut self) {
+        self.note_looser();
+        self.requeue_all = true;
+    }
+
+    /// The present generation.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Whether a generation has begun since the last call.
+    pub fn take_new_generation(&mut self) -> bool {
+        std::mem::replace(&mut self.seen_generation, self.generation) != self.generation
+    }
+
+    /// Whether elastic workloads have grown in this generation as far as they could.
+    #[must_use]
+    pub fn has_grown(&self) -> bool {
+        self.grown == self.generation
+    }
+
+    /// Notes that elastic workloads have grown as far as they can.
+    pub fn note_grown(&mut self) {
+        self.grown = self.generation;
+    }
 }

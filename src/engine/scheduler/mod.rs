@@ -66,7 +66,7 @@ impl Scheduler {
     #[must_use]
     pub fn has_more(&self) -> bool {
         !self.keeps_to_plan(self.cursor.planned)
-            && (self.cursor.cut_short || self.queue.pending.has_backlog(self.cursor.generation))
+            && (self.cursor.cut_short || self.queue.pending.has_backlog(self.cursor.generation()))
     }
 
     /// Whether a preemption is under way and nothing but echoes of its own writes has come since its plan was complete. Until

@@ -3,6 +3,7 @@
 use crate::cycle::reserve::beside::place_beside;
 use crate::cycle::reserve::binding::{binding_copies, not_binding_copies};
 use crate::cycle::reserve::claims::Claims;
+use crate::cycle::reserve::owners::note_ended;
 use crate::cycle::reserve::quota::leave_quota;
 use crate::cycle::reserve::siblings::leave_guarantee_to_owner;
 use crate::cycle::reserve::whole::{ends_lending, first_broken, stays_whole};
@@ -119,8 +120,7 @@ fn defer_younger(
             reservation.capacity = ReservedCapacity::Waiting;
             reservation.deferred_behind = Some(older.owner.clone());
         });
-        scheduler.cursor.generation += 1;
-        scheduler.reservations.ended = true;
+        note_ended(scheduler);
     }
     Some(start)
 }

@@ -80,7 +80,7 @@ pub fn review_due(scheduler: &mut Scheduler, now: Time) {
 pub fn requeue_before(scheduler: &mut Scheduler, owner: &WorkloadId) {
     let pending = &mut scheduler.queue.pending;
     pending.before(owner).into_iter().for_each(|class| pending.requeue(class));
-    scheduler.cursor.generation += 1;
+    scheduler.cursor.note_looser();
 }
 
 /// All reservations that keep nodes or quota.
@@ -116,8 +116,7 @@ pub fn drop_stale(scheduler: &mut Scheduler, id: &WorkloadId, until_now: Option<
     scheduler.reservations.remove(&place);
     // Once its owner is starting, a reservation does not bind any workload any more.
     if until_now == Some(&Phase::Pending) {
-        scheduler.cursor.generation += 1;
-        scheduler.reservations.ended = true;
+        note_ended(scheduler);
     }
 }
 
@@ -126,9 +125,15 @@ pub fn drop_stale(scheduler: &mut Scheduler, id: &WorkloadId, until_now: Option<
 pub fn release(scheduler: &mut Scheduler, id: &WorkloadId) {
     if let Some((place, _)) = scheduler.reservations.owned_by(id) {
         scheduler.reservations.remove(&place);
-        scheduler.cursor.generation += 1;
-        scheduler.reservations.ended = true;
+        note_ended(scheduler);
     }
+}
+
+/// Notes that a reservation that bound workloads keeps nothing any more: what it kept is for others, and another workload may own a
+/// reservation.
+pub fn note_ended(scheduler: &mut Scheduler) {
+    scheduler.cursor.note_looser();
+    scheduler.reservations.ended = true;
 }
 
 /// Notes that a workload starts: its expected end is known, and its reservation ends.
@@ -182,7 +187,7 @@ pub fn note_refusal(
     };
     let replaced = scheduler.reservations.insert((best.pool, waiting.team), reservation);
     if replaced.is_some_and(|replaced| replaced.keeps_quota()) {
-        scheduler.cursor.generation += 1;
+        scheduler.cursor.note_looser();
     }
     review(scheduler, best);
 }

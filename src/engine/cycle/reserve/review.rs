@@ -26,7 +26,9 @@ pub fn review(scheduler: &mut Scheduler, attempt: Attempt<'_>) {
     };
     let Some(quota) = quota_start(scheduler, waiting, pool, now) else {
         scheduler.reservations.remove(&(pool, waiting.team));
-        scheduler.cursor.generation += u64::from(reservation.keeps_quota());
+        if reservation.keeps_quota() {
+            scheduler.cursor.note_looser();
+        }
         return;
     };
     scheduler.reservations.change(&(pool, waiting.team), |reservation| reservation.quota = quota);
@@ -149,7 +151,7 @@ fn set(scheduler: &mut Scheduler, attempt: Attempt<'_>, capacity: ReservedCapaci
             let kept = reservation.keeps_quota();
             reservation.kept_since = kept.then(|| reservation.kept_since.unwrap_or(attempt.now));
         });
-        scheduler.cursor.generation += 1;
+        scheduler.cursor.note_looser();
     }
 }
 
@@ -164,7 +166,9 @@ fn give_up_slot(scheduler: &mut Scheduler, attempt: Attempt<'_>, reservation: &R
     } else {
         scheduler.reservations.remove(&place);
     }
-    scheduler.cursor.generation += u64::from(changed);
+    if changed {
+        scheduler.cursor.note_looser();
+    }
 }
 
 /// The earliest slot for a workload beside the reservations that bind it.
