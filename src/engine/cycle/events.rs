@@ -318,7 +318,7 @@ fn move_workloads(scheduler: &mut Scheduler, event: Event, now: Time) {
         // The wait of what was kept back begins now, so that no workload fails for a pause of its queue.
         for id in paused {
             if scheduler.state.get(&id).is_some_and(|info| !scheduler.state.is_paused(info)) {
-                scheduler.deadlines.waiting.insert(id, now);
+                scheduler.deadlines.restart_wait(id, now);
             }
         }
         let ids: Vec<WorkloadId> = scheduler.state.iter().map(|info| info.workload.id.clone()).collect();

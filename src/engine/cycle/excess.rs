@@ -22,7 +22,7 @@ const PAUSE: Duration = Duration::from_secs(2);
 /// When the next pods become due; `None` while no team exceeds a limit, or once its pods were evicted.
 #[must_use]
 pub fn next(scheduler: &Scheduler) -> Option<Time> {
-    let due = scheduler.deadlines.over_limit.values().map(|since| since.after(PAUSE));
+    let due = scheduler.deadlines.over_limit.after(PAUSE).map(|(_, due)| due);
     due.filter(|due| *due > scheduler.cursor.planned).min()
 }
 
@@ -31,12 +31,9 @@ pub fn run(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
     let state = &scheduler.state;
     let over = || state.evicted_first().filter(|info| exceeds(state, info, &Hypothetical::new()));
     let teams: BTreeSet<TeamId> = over().map(|info| info.team).collect();
-    let mut since = std::mem::take(&mut scheduler.deadlines.over_limit);
-    since.retain(|team, _| teams.contains(team));
-    for team in teams {
-        since.entry(team).or_insert(now);
-    }
-    let is_due = |info: &&WorkloadInfo| since.get(&info.team).is_some_and(|since| since.after(PAUSE) <= now);
+    let over_limit = &mut scheduler.deadlines.over_limit;
+    over_limit.note(|team| teams.contains(team), teams.iter().copied(), now);
+    let is_due = |info: &&WorkloadInfo| over_limit.of_after(&info.team, PAUSE).is_some_and(|due| due <= now);
     let mut due: Vec<&WorkloadInfo> =
         over().filter(is_due).filter(|info| !scheduler.retries.pauses(&info.workload.id)).collect();
     due.sort_by_cached_key(|info| Newest::of(info));
@@ -48,7 +45,6 @@ pub fn run(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
             victims.push(info.workload.id.clone());
         }
     }
-    scheduler.deadlines.over_limit = since;
     for id in victims {
         evict(scheduler, &id, None, EvictReason::OverLimit, now, plan);
     }

@@ -17,7 +17,7 @@ use crate::types::{Action, FailReason, OnMaxWait, Plan, Time, WorkloadId};
 /// The earliest time at which a limit is reached and can be enforced.
 #[must_use]
 pub fn next(scheduler: &Scheduler) -> Option<Time> {
-    scheduler.deadlines.due.iter().find(|(_, id)| !is_postponed(scheduler, id)).map(|(at, _)| *at)
+    scheduler.deadlines.limits.iter().find(|(_, id)| !is_postponed(scheduler, id)).map(|(at, _)| at)
 }
 
 /// Enforces every limit that is reached at `now`, but fails no workload that waits: it may still start at this instant.
@@ -38,7 +38,7 @@ pub fn fail_waiting(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) -> bo
 
 /// The workloads of which a limit is reached at `now` and can be enforced.
 fn due(scheduler: &Scheduler, now: Time) -> impl Iterator<Item = &WorkloadId> {
-    let passed = scheduler.deadlines.due.iter().take_while(move |(at, _)| *at <= now);
+    let passed = scheduler.deadlines.limits.iter().take_while(move |(at, _)| *at <= now);
     passed.map(|(_, id)| id).filter(|id| !is_postponed(scheduler, id))
 }
 
@@ -56,16 +56,16 @@ fn is_postponed(scheduler: &Scheduler, id: &WorkloadId) -> bool {
 
 /// Fails a workload that reached a limit, or marks it overdue where its queue only wants that.
 fn enforce_one(scheduler: &mut Scheduler, id: &WorkloadId, now: Time) -> Option<Action> {
-    // A decision may have changed its phase since the deadline was set.
+    // A decision may have changed its phase since the limit was set.
     scheduler.deadlines.arm(&mut scheduler.state, id);
-    let due = scheduler.deadlines.armed.get(id).copied().filter(|due| *due <= now)?;
+    let limit = scheduler.deadlines.limits.of(id).filter(|limit| *limit <= now)?;
     let info = scheduler.state.get(id)?;
     let queue = scheduler.state.queue_of(info).ok()?;
     let (from, reason) = match &info.phase {
         Phase::Running(admission) => (Some(admission.clone()), FailReason::MaxRuntime),
         _ if queue.on_max_wait == OnMaxWait::Fail => (None, FailReason::MaxWait),
         _ => {
-            scheduler.deadlines.overdue.insert(id.clone(), due);
+            scheduler.deadlines.note_overdue(id, limit);
             requeue::queue_up(scheduler, id);
             return None;
         }

@@ -1,7 +1,7 @@
 //! Pods that can never run again are taken off the record of their workload (law 16).
 //!
 //! A workload is charged its record until a smaller one is confirmed. The record is written only while another workload
-//! could use the room or pods run that were never admitted, and after a pause, so that pods which end one after another
+//! could use the capacity or pods run that were never admitted, and after a pause, so that pods which end one after another
 //! cause one write.
 
 use std::collections::BTreeMap;
@@ -22,28 +22,21 @@ const PAUSE: Duration = Duration::from_secs(2);
 #[must_use]
 pub fn next(scheduler: &Scheduler) -> Option<Time> {
     let wanted = is_wanted(scheduler);
-    let due = scheduler.deadlines.excess.iter().filter(|(id, _)| !scheduler.pauses(id));
-    due.map(|(_, since)| since.after(PAUSE)).min().filter(|_| wanted)
+    let due = scheduler.deadlines.unused_records.after(PAUSE).filter(|(id, _)| !scheduler.pauses(id));
+    due.map(|(_, due)| due).min().filter(|_| wanted)
 }
 
 /// Writes smaller records for workloads with pods that can never run again.
 pub fn run(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
     let state = &scheduler.state;
-    let excess = &mut scheduler.deadlines.excess;
-    excess.retain(|id, _| state.get(id).is_some_and(|info| info.excess_pods() > 0));
-    for id in state.releasable() {
-        excess.entry(id.clone()).or_insert(now);
-    }
-    if scheduler.deadlines.excess.is_empty() || !is_wanted(scheduler) {
+    let has_excess = |id: &WorkloadId| state.get(id).is_some_and(|info| info.excess_pods() > 0);
+    scheduler.deadlines.unused_records.note(has_excess, state.releasable().cloned(), now);
+    if scheduler.deadlines.unused_records.is_empty() || !is_wanted(scheduler) {
         return;
     }
-    let due: Vec<WorkloadId> = scheduler
-        .deadlines
-        .excess
-        .iter()
-        .filter(|(id, since)| since.after(PAUSE) <= now && !scheduler.pauses(id))
-        .map(|(id, _)| id.clone())
-        .collect();
+    let due = scheduler.deadlines.unused_records.after(PAUSE);
+    let due = due.filter(|(id, due)| *due <= now && !scheduler.pauses(id));
+    let due: Vec<WorkloadId> = due.map(|(id, _)| id.clone()).collect();
     for id in due {
         let Some(info) = scheduler.state.get(&id) else { continue };
         let Phase::Running(from) = info.phase.clone() else { continue };
@@ -54,7 +47,7 @@ pub fn run(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
     }
 }
 
-/// Whether another workload could use the room, or pods that were never admitted count beside the record.
+/// Whether another workload could use the capacity, or pods that were never admitted count beside the record.
 fn is_wanted(scheduler: &Scheduler) -> bool {
     scheduler.queue.pending.firsts().next().is_some()
         || !scheduler.nominations.is_empty()

@@ -191,7 +191,7 @@ fn nominated(scheduler: &Scheduler, info: &WorkloadInfo, nomination: &Nomination
 
 /// The verdict, with the maximum wait of the queue if the workload has waited that long.
 fn with_overdue(scheduler: &Scheduler, info: &WorkloadInfo, verdict: Verdict) -> Verdict {
-    let overdue = scheduler.deadlines.overdue(&info.workload.id);
+    let overdue = scheduler.deadlines.is_overdue(&info.workload.id);
     let queue = scheduler.state.queue_of(info).ok().filter(|_| overdue);
     let Some((queue, most)) = queue.and_then(|queue| queue.max_wait.map(|most| (queue, most))) else {
         return verdict;
