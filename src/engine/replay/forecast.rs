@@ -67,7 +67,8 @@ pub struct Forecast {
     pub cut: bool,
 }
 
-/// What would happen to a workload.
+/// What would happen to a workload if it were submitted now: the answer to a what-if. It is made from a [`Submission`], either
+/// of what is decided at once or of the three plays as well.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prospect {
     /// When it would start.
@@ -76,7 +77,7 @@ pub struct Prospect {
     pub grounds: Grounds,
     /// Where it would stand in the queue.
     pub place: Option<PlaceView>,
-    /// Where, if runs are as usual.
+    /// With which pool and nodes it would start, if runs are as usual; `None` where no start is foreseen.
     pub admission: Option<Admission>,
     /// The workloads that would be evicted or shrunk for it.
     pub displaced: Vec<WorkloadId>,
@@ -84,7 +85,7 @@ pub struct Prospect {
     pub fates: Vec<Fate>,
     /// Its verdict at once; `None` if the decisions at once were not complete when they had to end.
     pub verdict: Option<Verdict>,
-    /// The forecast was cut short by its [`Bounds`].
+    /// What is not known may be beyond the [`Bounds`] of the forecast, or no play was made.
     pub cut: bool,
 }
 
@@ -223,7 +224,8 @@ pub fn what_if_while(
     submitted.uncorrected(bounds, go_on)
 }
 
-/// A workload that is submitted to a copy of an engine: its verdict at once, and then its expected start.
+/// A workload that is submitted to a copy of an engine. What is decided at once is known from the first; its expected start takes
+/// three plays, which [`Submission::shown`] and [`Submission::uncorrected`] make.
 pub struct Submission {
     /// The engine with the workload, before any decision.
     with: Engine,
@@ -278,7 +280,7 @@ impl Submission {
         &self.with
     }
 
-    /// What is decided at once. Only a workload that starts at once has an expected start here.
+    /// What is decided at once, without a play. Only a workload that starts at once has an expected start here.
     #[must_use]
     pub fn at_once(&self) -> Prospect {
         let at = self.admission.as_ref().map(|_| self.now);
@@ -294,10 +296,13 @@ impl Submission {
         }
     }
 
-    /// The same where it starts once its victims have stopped: at once if their pods do not need their grace period, and as in
-    /// this play otherwise.
+    /// What is decided at once, of a workload that starts once its victims have stopped: at once if their pods do not need their
+    /// grace period, and as in this play otherwise. The play also tells what becomes of the victims.
     fn after_victims(&self, usual: &Played) -> Prospect {
-        let at_once = self.at_once();
+        let fate = |id: &WorkloadId| usual.victims_of(&self.id).find(|victim| victim.id == *id);
+        let fates = self.displaced.iter().map(|id| fate(id).map(|victim| victim.fate.clone()));
+        let fates = fates.collect::<Option<Vec<Fate>>>().unwrap_or_default();
+        let at_once = Prospect { fates, ..self.at_once() };
         let Some(start) = usual.starts.get(&self.id) else { return at_once };
         let eta = Eta { early: Some(self.now), likely: Some(start.at), late: Some(start.at) };
         Prospect { eta, grounds: Ok(start.basis), ..at_once }
@@ -309,7 +314,7 @@ impl Submission {
         self.verdict.is_some() && self.admission.is_some()
     }
 
-    /// The same with the expected start as it is shown: see [`forecast_shown`].
+    /// What would happen to it, with the expected start as people are shown it: see [`forecast_shown`].
     pub fn shown(
         &mut self,
         bounds: Bounds,
@@ -322,37 +327,18 @@ impl Submission {
         prospect
     }
 
-    /// The same with the expected start, as far as the three plays get while `go_on` allows each further plan.
+    /// What would happen to it, as far as the three plays get while `go_on` allows each further plan. No earlier forecast corrects
+    /// the expected start.
     pub fn uncorrected(&self, bounds: Bounds, go_on: &mut dyn FnMut(Case) -> bool) -> Prospect {
         if self.starts_at_once() && self.displaced.is_empty() {
             return self.at_once();
         }
         let Self { with, id, now, place, verdict, .. } = self;
         let opening = Opening::new(with, *now);
-        let mut play = |case| {
-            let mut play = Play::new(with.clone(), &opening, *now, case);
-            if self.with_arrivals {
-                play = play.with_arrivals(bounds);
-            }
-            if let Some(verdict) = verdict {
-                play.ledger.refused(id, verdict.reason);
-            }
-            if play.step(*now, &mut || go_on(case)).is_ok_and(|rests| rests) {
-                play.finish(*now, bounds, Some(id), &mut || go_on(case));
-                if case == Case::Likely && !play.cut {
-                    play.see_victims_back(id, *now, bounds, &mut || go_on(case));
-                }
-            } else {
-                play.cut = true;
-            }
-            play.end(case, Some(id))
-        };
+        let mut play = |case| self.play(&opening, case, bounds, &mut || go_on(case));
         let usual = play(Case::Likely);
         if self.starts_at_once() {
-            let fate = |id: &WorkloadId| usual.victims_of(&self.id).find(|victim| victim.id == *id);
-            let fates = self.displaced.iter().map(|id| fate(id).map(|victim| victim.fate.clone()));
-            let fates = fates.collect::<Option<Vec<Fate>>>().unwrap_or_default();
-            return Prospect { fates, ..self.after_victims(&usual) };
+            return self.after_victims(&usual);
         }
         // It has an estimate only if it starts in all plays.
         let late = if usual.starts.contains_key(id) { play(Case::Late) } else { Played::default() };
@@ -368,5 +354,26 @@ impl Submission {
             verdict: verdict.clone(),
             cut: [&early, &usual, &late].iter().any(|play| play.cut),
         }
+    }
+
+    /// One play, until the workload has started; that with usual runs also until its victims have started again.
+    fn play(&self, opening: &Opening, case: Case, bounds: Bounds, go_on: &mut dyn FnMut() -> bool) -> Played {
+        let Self { with, id, now, .. } = self;
+        let mut play = Play::new(with.clone(), opening, *now, case);
+        if self.with_arrivals {
+            play = play.with_arrivals(bounds);
+        }
+        if let Some(verdict) = &self.verdict {
+            play.ledger.refused(id, verdict.reason);
+        }
+        if play.step(*now, go_on).is_ok_and(|rests| rests) {
+            play.finish(*now, bounds, Some(id), go_on);
+            if case == Case::Likely && !play.cut {
+                play.see_victims_back(id, *now, bounds, go_on);
+            }
+        } else {
+            play.cut = true;
+        }
+        play.end(case, Some(id))
     }
 }
