@@ -21,6 +21,11 @@
 //! capacity again and again until the owner is within guarantee itself. And capacity reserved for a borrowing owner
 //! counts as held by its team: no workload of another team is evicted for a sibling that could start there.
 //!
+//! Nodes and quota are described in the same words. A workload *stands before* an owner or behind it. A reservation *binds* a
+//! workload that does not stand before its owner. Of what binds it, the workload *backfills* what it ends in time for, and *keeps*
+//! the rest: it starts only where that stays *whole*. What does not bind it, it *spares*: it leaves that whole where it can
+//! ([`claims`]). It *respects* all of these together, and takes the place of the others.
+//!
 //! Quota is kept level by level on the owner's path, nodes only from when it is free or expected to be. Where nothing tells
 //! when it comes free, the owner gets the quota alone.
 //!

@@ -167,13 +167,24 @@ pub fn note_refusal(
     }
     release(scheduler, &waiting.id);
     let Some(best) = earliest_pool(scheduler, &scarce) else { return };
-    let Some(info) = scheduler.state.get(&waiting.id) else { return };
-    let reserve_after = scheduler.state.queue_of(info).map_or(Duration::ZERO, |queue| queue.reserve_after);
+    let Some(reservation) = empty_reservation(scheduler, waiting, now) else { return };
+    let replaced = scheduler.reservations.insert((best.pool, waiting.team), reservation);
+    if replaced.is_some_and(|replaced| replaced.keeps_quota()) {
+        scheduler.cursor.note_looser();
+    }
+    review(scheduler, best);
+}
+
+/// A reservation for a workload that keeps nothing yet; `None` if the workload is not known any more.
+fn empty_reservation(scheduler: &Scheduler, waiting: &WaitingWorkload, now: Time) -> Option<Reservation> {
+    let state = &scheduler.state;
+    let info = state.get(&waiting.id)?;
+    let reserve_after = state.queue_of(info).map_or(Duration::ZERO, |queue| queue.reserve_after);
     let waits_since = scheduler.deadlines.waits_since(info);
-    let reservation = Reservation {
+    Some(Reservation {
         owner: waiting.id.clone(),
         team: waiting.team,
-        root: scheduler.state.quotas.root_of(waiting.team),
+        root: state.quotas.root_of(waiting.team),
         need: waiting.need.clone(),
         pods: waiting.pods,
         waits_since,
@@ -184,12 +195,7 @@ pub fn note_refusal(
         deferred_behind: None,
         decided: now,
         kept_since: None,
-    };
-    let replaced = scheduler.reservations.insert((best.pool, waiting.team), reservation);
-    if replaced.is_some_and(|replaced| replaced.keeps_quota()) {
-        scheduler.cursor.note_looser();
-    }
-    review(scheduler, best);
+    })
 }
 
 /// The pool in which a workload may own a reservation and has the earliest slot.

@@ -1,5 +1,7 @@
 //! Brings the slot of a reservation up to date: an earlier one if possible, a later one if it cannot be held.
 
+use std::mem::discriminant;
+
 use crate::cycle::reserve::binding::is_deferred;
 use crate::cycle::reserve::mask::{masks_for, with_masked};
 use crate::cycle::reserve::quota::quota_start;
@@ -36,27 +38,40 @@ pub fn review(scheduler: &mut Scheduler, attempt: Attempt<'_>) {
     let without_nodes = quota == QuotaStart::Unpredictable
         || reservation.slot().is_none() && others_with_nodes(scheduler, attempt) >= MAX_RESERVATIONS;
     if without_nodes {
-        let keeps = reservation.due <= now || matches!(quota, QuotaStart::At(_));
-        return keep_quota(scheduler, attempt, &reservation, keeps);
+        let keeps_quota = reservation.due <= now || matches!(quota, QuotaStart::At(_));
+        let capacity = if keeps_quota { ReservedCapacity::Quota } else { ReservedCapacity::Waiting };
+        return set_without_nodes(scheduler, attempt, &reservation, capacity);
     }
-    let until = match next_step(scheduler, attempt, &reservation, quota) {
-        NextStep::Keep => return,
-        NextStep::Postponed(slot) => return set_slot(scheduler, attempt, slot, quota),
-        NextStep::Search(until) => until,
-    };
-    let mut slot = earliest(scheduler, attempt, until).map(|slot| not_before(slot, quota));
-    if let Some(found) = slot.take_if(|_| !matches!(until, Until::Before(_))) {
-        // A fraction of a device may be free only as long as the device is shared, not once it is reserved whole.
-        slot = postponed(scheduler, attempt, &reservation, &found);
-        slot = slot.filter(|slot| until == Until::All || slot.at.is_some());
+    match next_step(scheduler, attempt, &reservation, quota) {
+        NextStep::Keep => {}
+        NextStep::Postponed(slot) => set_slot(scheduler, attempt, slot, quota),
+        NextStep::Search(until) => search(scheduler, attempt, &reservation, quota, until),
     }
-    // Capacity that comes free when ending pods are gone counts as free now, so it is not an earlier time.
-    let sooner = slot.filter(|slot| !matches!(until, Until::Before(at) if slot.at >= Some(at)));
-    match sooner {
+}
+
+/// Searches a slot for the owner, and ends what the reservation keeps if there is none; it stays where only an earlier one was
+/// searched.
+fn search(
+    scheduler: &mut Scheduler,
+    attempt: Attempt<'_>,
+    reservation: &Reservation,
+    quota: QuotaStart,
+    until: Until,
+) {
+    let found = earliest(scheduler, attempt, until).map(|slot| not_before(slot, quota));
+    if let Until::Before(at) = until {
+        // Capacity that comes free when ending pods are gone counts as free now, so it is not an earlier time.
+        if let Some(sooner) = found.filter(|slot| slot.at < Some(at)) {
+            set_slot(scheduler, attempt, sooner, quota);
+        }
+        return;
+    }
+    // A fraction of a device may be free only as long as the device is shared, not once it is reserved whole.
+    let lasting = found.and_then(|found| postponed(scheduler, attempt, reservation, &found));
+    match lasting.filter(|slot| until == Until::All || slot.at.is_some()) {
         Some(slot) => set_slot(scheduler, attempt, slot, quota),
-        None if until == Until::All => give_up_slot(scheduler, attempt, &reservation),
-        None if until == Until::Predicted => keep_quota(scheduler, attempt, &reservation, false),
-        None => {}
+        None if until == Until::All => give_up_slot(scheduler, attempt, reservation),
+        None => set_without_nodes(scheduler, attempt, reservation, ReservedCapacity::Waiting),
     }
 }
 
@@ -74,15 +89,15 @@ fn others_with_nodes(scheduler: &Scheduler, attempt: Attempt<'_>) -> usize {
     others.filter(|other| other.team != attempt.waiting.team).count()
 }
 
-/// Keeps quota for the owner, or does not yet, and in both cases no nodes.
-fn keep_quota(scheduler: &mut Scheduler, attempt: Attempt<'_>, reservation: &Reservation, keeps: bool) {
-    let same = match reservation.capacity {
-        ReservedCapacity::Waiting => !keeps,
-        ReservedCapacity::Quota => keeps,
-        _ => false,
-    };
-    if !same {
-        set(scheduler, attempt, if keeps { ReservedCapacity::Quota } else { ReservedCapacity::Waiting });
+/// Keeps no nodes for the owner: quota alone, or nothing yet. No change if it is so already.
+fn set_without_nodes(
+    scheduler: &mut Scheduler,
+    attempt: Attempt<'_>,
+    reservation: &Reservation,
+    capacity: ReservedCapacity,
+) {
+    if discriminant(&reservation.capacity) != discriminant(&capacity) {
+        set(scheduler, attempt, capacity);
     }
 }
 
