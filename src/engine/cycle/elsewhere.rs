@@ -1,6 +1,6 @@
 //! A workload that waits for its victims to end starts in another of its pools once it fits there (law 6).
 //!
-//! The room there is nominated to no workload, so it starts like any other that waits: in the order of all of them (law 9), and
+//! The capacity there is nominated to no workload, so it starts like any other that waits: in the order of all of them (law 9), and
 //! beside what is kept for others. It stands where it would stand if it were queued and nothing were nominated to it.
 
 use std::collections::BTreeSet;
@@ -17,15 +17,15 @@ use crate::types::{Name, Plan, Time, WorkloadId};
 pub struct Elsewhere {
     /// Each with its place in the order when it was last looked at.
     places: Vec<First>,
-    /// Those that prefer another pool with room to the one of their nomination, which was left as it is for that.
+    /// Those that prefer another pool with capacity to the one of their nomination, which was left as it is for that.
     deferred: BTreeSet<WorkloadId>,
 }
 
 impl Elsewhere {
-    /// Those for which another pool has room now, and those that were deferred for it.
+    /// Those for which another pool has capacity now, and those that were deferred for it.
     pub fn of(scheduler: &mut Scheduler, deferred: BTreeSet<WorkloadId>) -> Self {
         let may_start = |nomination: &&Nomination| {
-            deferred.contains(&nomination.id) || other_pools::have_room(&scheduler.state, nomination)
+            deferred.contains(&nomination.id) || other_pools::have_capacity(&scheduler.state, nomination)
         };
         let found = scheduler.nominations.iter().filter(may_start);
         let found: Vec<WorkloadId> = found.map(|nomination| nomination.id.clone()).collect();

@@ -74,9 +74,9 @@ fn first_in(scheduler: &mut Scheduler, pool: PoolId) -> Option<(First, ClassId)>
     let in_pool = |fit: HeadroomId| !full && headroom.pool(fit) == Some(pool);
     let considered = &reservations.candidates.considered;
     let first_of = |team: TeamId| {
-        let without_room = pending.first_waiting(team, in_pool, considered);
+        let without_capacity = pending.first_waiting(team, in_pool, considered);
         let limited = pending.first_limited(team, may_use, considered);
-        without_room.into_iter().chain(limited).min()
+        without_capacity.into_iter().chain(limited).min()
     };
     let mut order = reservations.candidates.orders.remove(&(pool, full)).unwrap_or_else(|| {
         let mut order = ClassOrder::default();

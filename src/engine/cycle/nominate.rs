@@ -67,7 +67,8 @@ pub fn progress(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) -> BTreeS
             Wait::Ended => true,
             Wait::Open => false,
         };
-        if !has_ended && !keeps_to_plan && other_pools::preferred_have_room(&scheduler.state, nomination) {
+        if !has_ended && !keeps_to_plan && other_pools::preferred_have_capacity(&scheduler.state, nomination)
+        {
             deferred.insert(nomination.id.clone());
             continue;
         }
@@ -305,7 +306,7 @@ mod tests {
         let nomination = scheduler.nominations.iter().next().expect("a nomination");
         assert!(
             matches!(wait_of(&scheduler.state, nomination), Wait::Open),
-            "the node has room, the limit has not"
+            "the node has capacity, the limit leaves none"
         );
         scheduler.state.quotas.set_changes_aside();
         let mut plan = Plan::default();

@@ -16,18 +16,18 @@ pub fn around(state: &ClusterState, nomination: &Nomination) -> (Vec<Name>, Vec<
     (names.into_iter().take(before).collect(), after)
 }
 
-/// Whether one of its other pools has room for as many pods as the workload of a nomination asks for. It spares most
+/// Whether one of its other pools has capacity for as many pods as the workload of a nomination asks for. It spares most
 /// nominations a search.
-pub fn have_room(state: &ClusterState, nomination: &Nomination) -> bool {
+pub fn have_capacity(state: &ClusterState, nomination: &Nomination) -> bool {
     may_use_others(state, nomination) && {
         let (before, after) = around(state, nomination);
-        has_room(state, nomination, before.iter().chain(&after))
+        has_capacity(state, nomination, before.iter().chain(&after))
     }
 }
 
 /// The same for the pools that it prefers to the one of its nomination.
-pub fn preferred_have_room(state: &ClusterState, nomination: &Nomination) -> bool {
-    may_use_others(state, nomination) && has_room(state, nomination, around(state, nomination).0.iter())
+pub fn preferred_have_capacity(state: &ClusterState, nomination: &Nomination) -> bool {
+    may_use_others(state, nomination) && has_capacity(state, nomination, around(state, nomination).0.iter())
 }
 
 /// Whether the workload of a nomination waits, and does not run until it moves.
@@ -40,7 +40,7 @@ fn may_use_others(state: &ClusterState, nomination: &Nomination) -> bool {
     has_others && waits(state, nomination)
 }
 
-fn has_room<'a>(
+fn has_capacity<'a>(
     state: &ClusterState,
     nomination: &Nomination,
     mut names: impl Iterator<Item = &'a Name>,

@@ -53,8 +53,8 @@ fn beside(scheduler: &mut Scheduler, attempt: Attempt<'_>, masked: &[Masked]) ->
         let starts = reserve::ReservedStarts::of(scheduler, waiting, pool);
         reserve::with_masked(scheduler, &less, |scheduler| {
             // What starts there without victims is kept from it by a reservation as a whole.
-            let lacks_room = matches!(capacity_on_its_way(scheduler, attempt), OnItsWay::TooLittle);
-            lacks_room.then(|| search(scheduler, attempt, &less, Some(&starts))).flatten()
+            let is_too_little = matches!(capacity_on_its_way(scheduler, attempt), OnItsWay::TooLittle);
+            is_too_little.then(|| search(scheduler, attempt, &less, Some(&starts))).flatten()
         })
     });
     in_their_place.or_else(|| {

@@ -119,7 +119,7 @@ impl Search<'_> {
             then.restarted.push((victim, placement));
             return Some(RequeueEffect::NoPreemption);
         }
-        // Room in any pool of its list comes before a preemption.
+        // Capacity in any pool of its list comes before a preemption.
         let Some(elsewhere) = self.effect_elsewhere(&victim, others) else {
             return Some(RequeueEffect::NoPreemption);
         };

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use crate::scheduler::nomination::{Nomination, Victim};
-use crate::scheduler::watch::{Room, Watch};
+use crate::scheduler::watch::{FittingPods, Watch};
 use crate::state::cluster::ClusterState;
 use crate::types::ids::WorkloadIndex;
 use crate::types::{Name, PodId, Time, WorkloadId};
@@ -18,10 +18,10 @@ struct Made {
 
 impl Made {
     /// Whether it still waits for what it waited for when it was looked at.
-    fn still_waits(&self, state: &ClusterState, room: &mut Room) -> bool {
+    fn still_waits(&self, state: &ClusterState, fitting: &mut FittingPods) -> bool {
         let Nomination { pool, shape, need, .. } = &self.nomination;
-        let mut room = || room.of(state, *pool, shape, need);
-        self.watch.as_ref().is_some_and(|watch| watch.holds(state, &mut room))
+        let mut fitting = || fitting.of(state, *pool, shape, need);
+        self.watch.as_ref().is_some_and(|watch| watch.holds(state, &mut fitting))
     }
 }
 
@@ -147,10 +147,10 @@ impl Nominations {
     /// or that was not looked at.
     #[must_use]
     pub fn next_due(&self, state: &ClusterState, last: Option<u64>, end: u64) -> Option<u64> {
-        let mut room = Room::default();
+        let mut fitting = FittingPods::default();
         let after = last.map_or(Bound::Unbounded, Bound::Excluded);
         let mut made = self.made.range((after, Bound::Excluded(end)));
-        made.find(|(_, made)| !made.still_waits(state, &mut room)).map(|(place, _)| *place)
+        made.find(|(_, made)| !made.still_waits(state, &mut fitting)).map(|(place, _)| *place)
     }
 
     /// The nominations between two places, without them.

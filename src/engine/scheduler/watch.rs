@@ -32,23 +32,23 @@ impl Watch {
         Self { workloads: workloads.collect(), nodes: nodes.collect(), enough, seen }
     }
 
-    /// Whether all that it rests on is as it was. `room` says how many pods of its kind fit in its pool now.
-    pub fn holds(&self, state: &ClusterState, room: impl FnOnce() -> u64) -> bool {
+    /// Whether all that it rests on is as it was. `fitting` says how many pods of its kind fit in its pool now.
+    pub fn holds(&self, state: &ClusterState, fitting: impl FnOnce() -> u64) -> bool {
         let (workload, node) = self.seen;
         self.workloads.iter().all(|index| state.revision(*index) <= workload)
             && self.nodes.iter().all(|index| state.nodes.revision(*index) <= node)
-            && (state.nodes.last_revision() == node || self.enough.is_none_or(|enough| room() < enough))
+            && (state.nodes.last_revision() == node || self.enough.is_none_or(|enough| fitting() < enough))
     }
 }
 
 /// How many pods of a kind fit in a pool now, kept from one nomination to the next, which often is of the same kind.
 #[derive(Debug, Default)]
-pub struct Room {
+pub struct FittingPods {
     kind: Option<(PoolId, Arc<PodShape>)>,
     fits: u64,
 }
 
-impl Room {
+impl FittingPods {
     /// How many pods of that kind fit.
     pub fn of(&mut self, state: &ClusterState, pool: PoolId, shape: &Arc<PodShape>, need: &Vector) -> u64 {
         if !self.kind.as_ref().is_some_and(|(known, kind)| *known == pool && Arc::ptr_eq(kind, shape)) {

@@ -200,8 +200,8 @@ pub fn ends_by(scheduler: &Scheduler, waiting: &WaitingWorkload, now: Time, then
 ///
 /// Before a reserved start only its own limit counts: run times of similar workloads promise nothing. Where no start is
 /// predicted they do: nine of ten runs like it end before half of the runs like the last workload in the way have ended
-/// (law 7). Without that, room would be idle until an unknown time. Nothing is in the way on a node that has room for the
-/// owner already: what runs beside it there would let in more without end.
+/// (law 7). Without that, capacity would be idle until an unknown time. Nothing is in the way on a node that has capacity for
+/// the owner already: what runs beside it there would let in more without end.
 pub fn backfills(
     scheduler: &Scheduler,
     waiting: &WaitingWorkload,
@@ -222,9 +222,9 @@ pub fn backfills(
         likely.is_some_and(|likely| admission.at.after(likely) >= end)
     };
     let settled = Freed::new();
-    let lacks_room = |(node, pods): &(&NodeId, &u32)| {
+    let lacks_capacity = |(node, pods): &(&NodeId, &u32)| {
         placement::capacity_for(state, **node, &reservation.need, Capacity::Settled(&settled)) < **pods
     };
-    let in_the_way = slot.placement.iter().filter(lacks_room);
+    let in_the_way = slot.placement.iter().filter(lacks_capacity);
     in_the_way.flat_map(|(node, _)| state.occupants(*node)).any(|(occupant, _)| ends_later(occupant))
 }
