@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::cycle::admit::admit;
 use crate::cycle::preempt::{Preemption, preempt};
-use crate::cycle::refusal;
+use crate::cycle::refusal::{self, Funded};
 use crate::cycle::{blocked, elastic_start, reserve, smaller_size, victims};
 use crate::placement;
 use crate::placement::waiting::{Attempt, WaitingWorkload, find_pool, may_start_now, pool_names};
@@ -38,14 +38,17 @@ pub enum Attempted {
     Behind(WorkloadId),
 }
 
-/// Attempts a workload. Only where it `yields`, it may find that another one comes first.
-pub fn run(
-    scheduler: &mut Scheduler,
-    id: &WorkloadId,
-    yields: bool,
-    now: Time,
-    plan: &mut Plan,
-) -> Attempted {
+/// Why it is a workload's turn to be attempted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// It is first in order. Where it is about to borrow, a workload within guarantee of another team may come first all the same.
+    InOrder,
+    /// It comes before a borrower that was about to start, and does not yield in turn.
+    BeforeBorrower,
+}
+
+/// Attempts a workload.
+pub fn run(scheduler: &mut Scheduler, id: &WorkloadId, turn: Turn, now: Time, plan: &mut Plan) -> Attempted {
     let Some(info) = scheduler.state.get(id) else { return Attempted::Settled };
     // 1. Barred: its queue is unknown or full, so its full size cannot start in any pool.
     if let Some(verdict) = refusal::barred(&scheduler.state, info) {
@@ -58,7 +61,7 @@ pub fn run(
     let pools = pool_names(info);
     let Some(waiting) = WaitingWorkload::of(&scheduler.state, id) else { return Attempted::Settled };
     // 2. Start now, in the first pool with free capacity that no reservation keeps.
-    let mut options = match start_now(scheduler, (&waiting, yields), &pools, now, plan) {
+    let mut options = match start_now(scheduler, (&waiting, turn), &pools, now, plan) {
         Ok(options) => options,
         Err(attempted) => return attempted,
     };
@@ -105,7 +108,7 @@ pub fn start_in(
     if refusal::barred(&scheduler.state, info).is_some() {
         return None;
     }
-    start_now(scheduler, (waiting, true), names, now, plan).err()
+    start_now(scheduler, (waiting, Turn::InOrder), names, now, plan).err()
 }
 
 /// Admits a workload in the first pool where it can start at once; if there is none, returns its pools.
@@ -114,7 +117,7 @@ pub fn start_in(
 /// How the attempt has ended.
 fn start_now(
     scheduler: &mut Scheduler,
-    (waiting, yields): (&WaitingWorkload, bool),
+    (waiting, turn): (&WaitingWorkload, Turn),
     names: &[Name],
     now: Time,
     plan: &mut Plan,
@@ -124,19 +127,25 @@ fn start_now(
         let Some(pool) = find_pool(&scheduler.state, name) else { continue };
         let waiting = waiting.in_pool(&scheduler.state, pool);
         let nodes = placement::eligible(&scheduler.state, &waiting.request(pool));
-        let (waiting, unfunded) = refusal::funded(&scheduler.state, waiting, pool);
-        if let Some(verdict) = unfunded {
-            options.unfunded.insert(pool, verdict);
-            if !waiting.unfunded {
+        let waiting = match refusal::funded(&scheduler.state, waiting, pool) {
+            Funded::Fully(waiting) => waiting,
+            Funded::IdleOnly(waiting, verdict) => {
+                options.unfunded.insert(pool, verdict);
+                waiting
+            }
+            Funded::Not(verdict) => {
+                options.unfunded.insert(pool, verdict);
                 options.pools.push((pool, nodes));
                 continue;
             }
-        }
+        };
         if let Some(start) = may_start_now(&scheduler.state, &waiting, pool, &nodes) {
             let attempt = Attempt { waiting: &waiting, pool, nodes: &nodes, now };
             match reserve::admissible(scheduler, attempt, start) {
                 Ok(beside) => {
-                    if yields && let Some(first) = first_within_guarantee(scheduler, &waiting, pool) {
+                    if turn == Turn::InOrder
+                        && let Some(first) = first_within_guarantee(scheduler, &waiting, pool)
+                    {
                         return Err(Attempted::Behind(first));
                     }
                     let start = elastic_start::settle(scheduler, attempt, beside);
@@ -229,8 +238,8 @@ fn refuse(
     };
     let mut verdicts: Vec<Verdict> = pools.iter().map(verdict).collect();
     for (verdict, (pool, nodes)) in verdicts.iter_mut().zip(&pools) {
-        let lacks_room = matches!(verdict.reason, Reason::NoRoom | Reason::Fragmented);
-        if lacks_room && without_victims.contains(pool) {
+        let lacks_capacity = matches!(verdict.reason, Reason::NoRoom | Reason::Fragmented);
+        if lacks_capacity && without_victims.contains(pool) {
             let waiting = waiting.in_pool(&scheduler.state, *pool);
             let attempt = Attempt { waiting: &waiting, pool: *pool, nodes, now };
             if let Some(kept_back) = victims::kept_back(scheduler, attempt) {

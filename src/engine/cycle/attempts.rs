@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::cycle::attempt::Attempted;
+use crate::cycle::attempt::{Attempted, Turn};
 use crate::cycle::blocked::blocked_on;
 use crate::cycle::elsewhere::Elsewhere;
 use crate::cycle::next_owner::{self, NextOwner};
@@ -48,12 +48,12 @@ pub fn run(scheduler: &mut Scheduler, deferred: BTreeSet<WorkloadId>, now: Time,
             break;
         };
         let behind = match next {
-            Next::Waiting(id) => attempt_waiting(scheduler, &id, true, now, plan),
+            Next::Waiting(id) => attempt_waiting(scheduler, &id, Turn::InOrder, now, plan),
             Next::Nominated(id) => elsewhere.attempt(scheduler, &id, now, plan),
         };
         // Once that one has started or is blocked, the borrower is attempted again.
         if let Some(first) = behind {
-            attempt_waiting(scheduler, &first, false, now, plan);
+            attempt_waiting(scheduler, &first, Turn::BeforeBorrower, now, plan);
         }
     }
     scheduler.reservations.candidates.generation = scheduler.cursor.generation();
@@ -63,11 +63,11 @@ pub fn run(scheduler: &mut Scheduler, deferred: BTreeSet<WorkloadId>, now: Time,
 fn attempt_waiting(
     scheduler: &mut Scheduler,
     id: &WorkloadId,
-    yields: bool,
+    turn: Turn,
     now: Time,
     plan: &mut Plan,
 ) -> Option<WorkloadId> {
-    match attempt::run(scheduler, id, yields, now, plan) {
+    match attempt::run(scheduler, id, turn, now, plan) {
         Attempted::Settled => None,
         Attempted::Refused(verdict) => {
             block(scheduler, id, verdict);

@@ -11,8 +11,9 @@
 
 use std::borrow::Cow;
 
+use crate::cycle::refusal::{self, Funded};
+use crate::cycle::reserve;
 use crate::cycle::reserve::admissible::Beside;
-use crate::cycle::{refusal, reserve};
 use crate::placement;
 use crate::placement::waiting::{Attempt, WaitingWorkload, may_start_now};
 use crate::placement::{Capacity, Placement};
@@ -23,7 +24,7 @@ use crate::types::ids::PoolId;
 /// Settles the start of a workload that may start beside reservations: for an elastic one with first pods that decide where the
 /// others may go, where it can have the most pods.
 pub fn settle(scheduler: &mut Scheduler, attempt: Attempt<'_>, beside: Beside) -> Placement {
-    match with_most_room(scheduler, attempt) {
+    match for_most_pods(scheduler, attempt) {
         Some(start) => start,
         None => reserve::settle(scheduler, attempt, beside),
     }
@@ -31,7 +32,7 @@ pub fn settle(scheduler: &mut Scheduler, attempt: Attempt<'_>, beside: Beside) -
 
 /// Where the fewest pods of a workload start so that it can grow to the most pods; `None` where they start as those of any
 /// workload, because their domain does not matter or none holds more.
-fn with_most_room(scheduler: &mut Scheduler, attempt: Attempt<'_>) -> Option<Placement> {
+fn for_most_pods(scheduler: &mut Scheduler, attempt: Attempt<'_>) -> Option<Placement> {
     let Attempt { waiting, pool, nodes, .. } = attempt;
     let (mut holds, mut beyond) = (waiting.pods, most_pods(&scheduler.state, attempt)?.saturating_add(1));
     let (mut pods, mut largest) = (beyond - 1, None);
@@ -75,6 +76,6 @@ fn placed(scheduler: &mut Scheduler, attempt: Attempt<'_>, waiting: &WaitingWork
 fn may_have(state: &ClusterState, waiting: &WaitingWorkload, pool: PoolId) -> bool {
     let queue = state.at(waiting.index).and_then(|info| state.queue_of(info).ok());
     let over = |queue| state.quotas.over_queue_limit(waiting.team, queue, &waiting.total, &state.resources);
-    queue.is_some_and(|queue| over(queue).is_none())
-        && (waiting.unfunded || refusal::funded(state, Cow::Borrowed(waiting), pool).1.is_none())
+    let is_funded = || matches!(refusal::funded(state, Cow::Borrowed(waiting), pool), Funded::Fully(_));
+    queue.is_some_and(|queue| over(queue).is_none()) && (waiting.unfunded || is_funded())
 }

@@ -12,7 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::cycle::awaited::Awaited;
 use crate::cycle::evict::{Resize, resize};
-use crate::cycle::{refusal, reserve};
+use crate::cycle::refusal::{self, Funded};
+use crate::cycle::reserve;
 use crate::placement::waiting::{Attempt, WaitingWorkload, may_start_now};
 use crate::queue::rank::Rank;
 use crate::scheduler::Scheduler;
@@ -25,8 +26,7 @@ use crate::{explain, placement};
 /// Grows elastic workloads as far as there is capacity, after every waiting workload had a chance to start.
 pub fn run(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
     scheduler.cursor.held_back = None;
-    if scheduler.cursor.has_grown() && plan.actions.is_empty()
-        || scheduler.state.growable().next().is_none()
+    if scheduler.cursor.has_grown() && plan.actions.is_empty() || scheduler.state.growable().next().is_none()
     {
         return;
     }
@@ -186,7 +186,9 @@ fn one_more(
     }
     let pool = state.quotas.pool(&admission.pool)?;
     // Beyond a budget grows only what no guarantee protects.
-    let (waiting, unfunded) = refusal::funded(state, waiting.in_pool(state, pool), pool);
-    let grows = unfunded.is_none() || waiting.unfunded && admission.unfunded;
-    grows.then(|| (waiting.into_owned(), pool))
+    match refusal::funded(state, waiting.in_pool(state, pool), pool) {
+        Funded::Fully(waiting) => Some((waiting.into_owned(), pool)),
+        Funded::IdleOnly(waiting, _) => admission.unfunded.then(|| (waiting.into_owned(), pool)),
+        Funded::Not(_) => None,
+    }
 }

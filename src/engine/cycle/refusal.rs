@@ -8,7 +8,7 @@ use crate::placement::waiting::{WaitingWorkload, find_pool, pool_names};
 use crate::state::cluster::ClusterState;
 use crate::state::quotas::Funding;
 use crate::state::workload::WorkloadInfo;
-use crate::types::ids::{NodeId, PoolId};
+use crate::types::ids::{NodeId, PoolId, TeamId};
 use crate::types::vector::UNOFFERED;
 use crate::types::{Name, Reason, Verdict, WorkloadId};
 
@@ -22,37 +22,66 @@ pub fn why_not(state: &ClusterState, id: &WorkloadId) -> Option<Verdict> {
     let waiting = WaitingWorkload::of(state, id)?;
     let names = pool_names(info);
     let verdicts = names.iter().filter_map(|name| find_pool(state, name)).map(|pool| {
-        let (waiting, unfunded) = funded(state, waiting.in_pool(state, pool), pool);
-        if let Some(verdict) = unfunded {
-            return verdict;
-        }
+        let waiting = match funded(state, waiting.in_pool(state, pool), pool) {
+            Funded::Fully(waiting) => waiting,
+            Funded::IdleOnly(_, verdict) | Funded::Not(verdict) => return verdict,
+        };
         let nodes = placement::eligible(state, &waiting.request(pool));
         in_pool(state, &waiting, pool, &nodes)
     });
     Some(across_pools(verdicts, &names))
 }
 
-/// The workload, and where the budgets on its path do not cover its start in a pool, the verdict that names the budget, or the
-/// one that it can never start there. The workload is marked then if it may start on idle capacity all the same.
-pub fn funded<'a>(
-    state: &ClusterState,
-    mut waiting: Cow<'a, WaitingWorkload>,
-    pool: PoolId,
-) -> (Cow<'a, WaitingWorkload>, Option<Verdict>) {
-    let (at, may_borrow) = match waiting.funding(state, pool) {
-        Funding::Funded => return (waiting, None),
-        Funding::BorrowOnly(at) => (at, true),
-        Funding::Held(at) => (at, false),
-    };
-    waiting.to_mut().unfunded = may_borrow;
-    let verdict = never_fits(state, &waiting, pool).unwrap_or_else(|| {
-        let spent = explain::budget_spent(state, &waiting, pool, at, may_borrow);
-        match never_by_quota(state, &waiting, pool) {
-            Some(never) => Verdict { message: format!("{} {}", never.message, spent.message), ..spent },
-            None => spent,
+/// A workload as the budgets on its path let it start in a pool. A verdict names the budget that does not cover it, or says that it
+/// can never start there.
+pub enum Funded<'a> {
+    /// They cover it, or do not hold it back.
+    Fully(Cow<'a, WaitingWorkload>),
+    /// One does not cover it. It may start on idle capacity all the same, and is marked `unfunded` for that.
+    IdleOnly(Cow<'a, WaitingWorkload>, Verdict),
+    /// One does not cover it, and it has to wait.
+    Not(Verdict),
+}
+
+impl Funded<'_> {
+    /// Why no budget covers it; `None` if they do.
+    fn verdict(self) -> Option<Verdict> {
+        match self {
+            Self::Fully(_) => None,
+            Self::IdleOnly(_, verdict) | Self::Not(verdict) => Some(verdict),
         }
-    });
-    (waiting, Some(verdict))
+    }
+}
+
+/// How the budgets on its path let a workload start in a pool.
+pub fn funded<'a>(state: &ClusterState, mut waiting: Cow<'a, WaitingWorkload>, pool: PoolId) -> Funded<'a> {
+    match waiting.funding(state, pool) {
+        Funding::Funded => Funded::Fully(waiting),
+        Funding::BorrowOnly(at) => {
+            waiting.to_mut().unfunded = true;
+            let verdict = beyond_budget(state, &waiting, pool, at, true);
+            Funded::IdleOnly(waiting, verdict)
+        }
+        Funding::Held(at) => Funded::Not(beyond_budget(state, &waiting, pool, at, false)),
+    }
+}
+
+/// Why the budget of a team does not cover a workload in a pool, after what keeps it from ever starting there.
+fn beyond_budget(
+    state: &ClusterState,
+    waiting: &WaitingWorkload,
+    pool: PoolId,
+    at: TeamId,
+    may_borrow: bool,
+) -> Verdict {
+    if let Some(never) = never_fits(state, waiting, pool) {
+        return never;
+    }
+    let spent = explain::budget_spent(state, waiting, pool, at, may_borrow);
+    match never_by_quota(state, waiting, pool) {
+        Some(never) => Verdict { message: format!("{} {}", never.message, spent.message), ..spent },
+        None => spent,
+    }
 }
 
 /// That the nodes of a pool can never hold a workload, which no budget changes.
@@ -84,7 +113,7 @@ pub fn unfunded(state: &ClusterState, id: &WorkloadId) -> Option<Verdict> {
     let info = state.get(id)?;
     let waiting = WaitingWorkload::of(state, id)?;
     let pools: Vec<PoolId> = pool_names(info).iter().filter_map(|name| find_pool(state, name)).collect();
-    let verdict = |pool: &PoolId| funded(state, waiting.in_pool(state, *pool), *pool).1;
+    let verdict = |pool: &PoolId| funded(state, waiting.in_pool(state, *pool), *pool).verdict();
     let verdicts: Option<Vec<Verdict>> = pools.iter().map(verdict).collect();
     // Of equal ones the first.
     verdicts?.into_iter().rev().max_by_key(|verdict| nearness(verdict.reason))
@@ -98,7 +127,7 @@ pub fn barred(state: &ClusterState, info: &WorkloadInfo) -> Option<Verdict> {
     };
     let over = state.quotas.over_queue_limit(info.team, queue, &info.least_total(), &state.resources);
     over.map(|index| {
-        // A full queue has room again one day; what never holds the workload has not.
+        // A full queue is not full for ever; what can never hold the workload stays so.
         let never = explain::above_queue_limit(state, info, queue).or_else(|| never_anywhere(state, info));
         never.unwrap_or_else(|| explain::queue_limit(state, info, queue, index))
     })

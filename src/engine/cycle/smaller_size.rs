@@ -9,7 +9,8 @@
 //! without a class.
 
 use crate::cycle::admit::admit;
-use crate::cycle::{elastic_start, refusal, reserve};
+use crate::cycle::refusal::{self, Funded};
+use crate::cycle::{elastic_start, reserve};
 use crate::placement;
 use crate::placement::waiting::{Attempt, WaitingWorkload, find_pool, may_start_now, pool_names};
 use crate::scheduler::Scheduler;
@@ -36,10 +37,10 @@ pub fn admit_smaller(scheduler: &mut Scheduler, id: &WorkloadId, now: Time, plan
         for name in &pools {
             let Some(pool) = find_pool(&scheduler.state, name) else { continue };
             let waiting = waiting.in_pool(&scheduler.state, pool);
-            let (waiting, unfunded) = refusal::funded(&scheduler.state, waiting, pool);
-            if unfunded.is_some() && !waiting.unfunded {
-                continue;
-            }
+            let waiting = match refusal::funded(&scheduler.state, waiting, pool) {
+                Funded::Fully(waiting) | Funded::IdleOnly(waiting, _) => waiting,
+                Funded::Not(_) => continue,
+            };
             let nodes = placement::eligible(&scheduler.state, &waiting.request(pool));
             let Some(start) = may_start_now(&scheduler.state, &waiting, pool, &nodes) else { continue };
             let attempt = Attempt { waiting: &waiting, pool, nodes: &nodes, now };
