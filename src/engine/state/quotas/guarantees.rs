@@ -1,8 +1,18 @@
-//! Limits, guarantees and reserves: whether a team may use more, and whether a team may lose usage.
+//! Limits and guarantees: whether a team may use more.
+//!
+//! ```text
+//!   limits                over_limit_now, over_limit           of a team on the path, now or once evictions end
+//!                         over_queue_limit                     of a queue, over all pools
+//!   guarantees, law 2     within_guarantee                     of its team and all above hold it: it may reclaim
+//!                         within_guarantee_by_exchange         the same where its victims make up for levels above
+//!                         own_guarantee_holds, .._would_hold   of its team holds it, whatever is above
+//!   never preempted       holds_fixed                          the guarantees hold it beside other such work
+//!                         may_hold_fixed                       it may ask for it at all
+//! ```
+//!
+//! Whether a team may lose usage is in `protection.rs`, what it does not lend in `reserves.rs`.
 
-use std::collections::BTreeMap;
-
-use crate::state::quotas::hypothetical::{Account, Hypothetical, Protection};
+use crate::state::quotas::hypothetical::{Account, Hypothetical};
 use crate::state::quotas::tree::QuotaTree;
 use crate::state::quotas::usage::QuotaUsage;
 use crate::types::ids::{PoolId, TeamId};
@@ -235,122 +245,6 @@ impl QuotaTree {
             })
     }
 
-    /// The part of the path of `of` that a preemptor of team `by` must respect: all levels below their lowest
-    /// common ancestor.
-    pub fn levels_below_common<'a>(&'a self, of: TeamId, by: TeamId) -> impl Iterator<Item = TeamId> + 'a {
-        let above = &self.teams[by].path;
-        self.teams[of].path.iter().copied().take_while(move |at| !above.contains(at))
-    }
-
-    /// Whether each level holds more than its guarantee of a resource in `amount`, so `amount` may be reclaimed from
-    /// the workload. A level without a guarantee, or with one that is smaller than the workload, protects nothing; nor does one
-    /// below a level that guarantees more to the teams below it than it has, and holds more than that (law 2).
-    #[must_use]
-    pub fn beyond_guarantee(
-        &self,
-        pool: PoolId,
-        protection: Protection<'_>,
-        amount: &Vector,
-        hypothetical: &Hypothetical,
-    ) -> bool {
-        let mut protects = false;
-        for at in protection.levels {
-            let quota_usage = &self.quota_usages[pool][*at];
-            // What asks for nothing that the guarantee covers is borrowed where the level borrows anything.
-            let asks_for_any = quota_usage.covers_any(amount);
-            let beyond = |(index, guaranteed): (usize, i64)| {
-                if asks_for_any {
-                    amount.get(index) > 0
-                        && self.protected(pool, *at, index, protection, hypothetical) > guaranteed
-                } else {
-                    quota_usage.running(index, hypothetical.change(*at, index)) > guaranteed
-                }
-            };
-            let is_beyond =
-                !quota_usage.has_guarantee() || protection.exempts(*at) || quota_usage.governed().any(beyond);
-            protects = !is_beyond || protects && !quota_usage.promises_too_much();
-        }
-        !protects
-    }
-
-    /// The usage of a level that its guarantee protects, after hypothetical changes.
-    fn protected(
-        &self,
-        pool: PoolId,
-        at: TeamId,
-        index: usize,
-        protection: Protection<'_>,
-        hypothetical: &Hypothetical,
-    ) -> i64 {
-        let quota_usage = &self.quota_usages[pool][at];
-        if protection.is_whole(at) {
-            quota_usage.running(index, hypothetical.change(at, index))
-        } else {
-            let change = hypothetical.change(at, index).saturating_sub(hypothetical.oversize(at, index));
-            quota_usage.running_counted(index, change)
-        }
-    }
-
-    /// Whether each of `levels`, from below, holds more of any resource than its guarantee, or a level above it does that
-    /// guarantees more to the teams below it than it has.
-    #[must_use]
-    pub fn each_beyond_guarantee(
-        &self,
-        pool: PoolId,
-        levels: impl Iterator<Item = TeamId>,
-        hypothetical: &Hypothetical,
-    ) -> bool {
-        let mut protects = false;
-        for at in levels {
-            let quota_usage = &self.quota_usages[pool][at];
-            let is_beyond = match hypothetical.get(&at) {
-                None => quota_usage.is_beyond_guarantee(),
-                Some(change) => quota_usage.would_be_beyond_guarantee(change),
-            };
-            protects = !is_beyond || protects && !quota_usage.promises_too_much();
-        }
-        !protects
-    }
-
-    /// Whether one level that has a guarantee would still hold more than it, of a resource in `amount`, without
-    /// `amount`; or its guarantee is smaller than the workload, and so protects no part of it.
-    #[must_use]
-    pub fn one_beyond_guarantee_without(
-        &self,
-        pool: PoolId,
-        protection: Protection<'_>,
-        amount: &Vector,
-        hypothetical: &Hypothetical,
-    ) -> bool {
-        protection.levels.iter().any(|at| {
-            let beyond = |(index, guaranteed): (usize, i64)| {
-                let (less, used) =
-                    (amount.get(index), self.protected(pool, *at, index, protection, hypothetical));
-                less > 0 && used.saturating_sub(less) > guaranteed
-            };
-            protection.exempts(*at) || self.quota_usages[pool][*at].governed().any(beyond)
-        })
-    }
-
-    /// Whether one level would fall below its guarantee without `amount` of the workload.
-    #[must_use]
-    pub fn would_fall_below_guarantee(
-        &self,
-        pool: PoolId,
-        protection: Protection<'_>,
-        amount: &Vector,
-        hypothetical: &Hypothetical,
-    ) -> bool {
-        protection.levels.iter().filter(|at| !protection.exempts(**at)).any(|at| {
-            let below = |(index, guaranteed): (usize, i64)| {
-                let (less, used) =
-                    (amount.get(index), self.protected(pool, *at, index, protection, hypothetical));
-                less > 0 && used.saturating_sub(less) < guaranteed
-            };
-            self.quota_usages[pool][*at].governed().any(below)
-        })
-    }
-
     /// The levels of a team's path with guarantees in the pool that are smaller than `least`, the smallest size of a
     /// preemptible workload.
     #[must_use]
@@ -371,76 +265,6 @@ impl QuotaTree {
         for at in &self.teams[account.team].path {
             hypothetical.add(*at, amount, times, account.oversize.contains(at));
         }
-    }
-
-    /// Whether a team of the pool does not lend its guarantee in full.
-    #[must_use]
-    pub fn has_reserves(&self, pool: PoolId) -> bool {
-        self.reserves[pool]
-    }
-
-    /// The capacity that must stay free because idle guarantees are not lent in full, once `team` holds
-    /// `amount` more and after hypothetical changes. The reserve of a parent covers those of its children.
-    ///
-    /// What a team uses is not idle, whatever runs there: a workload larger than the guarantee takes what is kept free for the
-    /// team when it starts, so it has it while it runs. Work within guarantee beside it gets its capacity from borrowers (law 2).
-    #[must_use]
-    pub fn reserve_after(
-        &self,
-        pool: PoolId,
-        team: TeamId,
-        amount: &Vector,
-        hypothetical: &Hypothetical,
-    ) -> Vector {
-        self.reserve(pool, team, amount, |quota_usage, at, index| {
-            quota_usage.after(index, hypothetical.change(at, index), 0)
-        })
-    }
-
-    /// The same while no other work runs.
-    #[must_use]
-    pub fn reserve_when_idle(&self, pool: PoolId, team: TeamId, amount: &Vector) -> Vector {
-        self.reserve(pool, team, amount, |_, _, _| 0)
-    }
-
-    /// The reserve when `team` holds `amount` beside what `used` says of each level.
-    fn reserve(
-        &self,
-        pool: PoolId,
-        team: TeamId,
-        amount: &Vector,
-        used: impl Fn(&QuotaUsage, TeamId, usize) -> i64,
-    ) -> Vector {
-        let path = &self.teams[team].path;
-        let own = |at: TeamId| {
-            let quota_usage = &self.quota_usages[pool][at];
-            let mut reserve = Vector::default();
-            for (index, lendable) in &quota_usage.lendable {
-                let more = if path.contains(&at) { amount.get(*index) } else { 0 };
-                let reserved = quota_usage.guaranteed.get(*index).saturating_sub(*lendable);
-                let left = reserved.saturating_sub(used(quota_usage, at, *index).saturating_add(more));
-                reserve.set(*index, left.max(0));
-            }
-            reserve
-        };
-        // Children before parents: the reserve of a team is at least the sum of those below it.
-        let mut below: BTreeMap<TeamId, Vector> = BTreeMap::new();
-        let mut by_depth: Vec<TeamId> = TeamId::first(self.teams.len()).collect();
-        by_depth.sort_by_key(|at| std::cmp::Reverse(self.teams[*at].path.len()));
-        let mut total = Vector::default();
-        for at in by_depth {
-            let mut reserve = own(at);
-            if let Some(children) = below.remove(&at) {
-                for (index, milli) in children.entries() {
-                    reserve.set(index, reserve.get(index).max(milli));
-                }
-            }
-            match self.teams[at].path.get(1) {
-                Some(parent) => below.entry(*parent).or_default().add(&reserve, 1),
-                None => total.add(&reserve, 1),
-            }
-        }
-        total
     }
 }
 

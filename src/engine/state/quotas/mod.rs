@@ -8,6 +8,8 @@ mod budgets;
 mod guarantees;
 mod hypothetical;
 mod past;
+mod protection;
+mod reserves;
 mod shares;
 mod tree;
 mod usage;
