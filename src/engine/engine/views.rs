@@ -309,33 +309,9 @@ fn uncovered(
     }
     for (index, sum) in all.nonzero().filter(|(index, sum)| *sum > cover.get(*index)) {
         let covered = cover.get(index);
-        let of = |team: TeamId| state.quotas.quota_usage(pool, team).guaranteed.get(index);
-        let mut largest: Vec<(i64, TeamId)> =
-            members.iter().map(|team| (of(*team), *team)).filter(|(amount, _)| *amount > 0).collect();
-        largest.sort_by(|(a, left), (b, right)| b.cmp(a).then_with(|| name(*left).cmp(&name(*right))));
-        let alone = largest.iter().take_while(|(amount, _)| *amount > covered).count();
-        let mut rest = sum;
-        for (taken, (amount, team)) in largest.iter().enumerate() {
-            if taken >= alone && (rest <= covered || parent.is_some()) {
-                break;
-            }
-            at.insert(name(*team));
-            rest = rest.saturating_sub(*amount);
-        }
-        if let Some(parent) = parent.filter(|_| rest > covered) {
-            at.insert(name(parent));
-        }
-        let resource = state.resources.name(index);
-        let text = |milli: i64| Amount::milli(milli).quantity(resource);
-        let mut teams: Vec<String> = largest
-            .iter()
-            .take(NAMED)
-            .map(|(amount, team)| format!("{} {}", name(*team), text(*amount)))
-            .collect();
-        if largest.len() > NAMED {
-            teams.push(format!("{} more teams", largest.len() - NAMED));
-        }
-        let part = format!("{} of {} {resource} ({})", text(sum), text(covered), teams.join(", "));
+        let largest = largest_guarantees(state, pool, members, index);
+        at.extend(beyond_cover(&largest, parent, sum, covered).into_iter().map(name));
+        let part = uncovered_part(state, index, &largest, (sum, covered));
         parts.push((i128::from(sum), i128::from(covered), part));
     }
     // By how many times the cover is exceeded.
@@ -351,4 +327,52 @@ fn uncovered(
         at: at.into_iter().collect(),
         message: format!("The guarantees in pool {pool_name} are beyond {of}: {}", parts.join("; ")),
     })
+}
+
+/// What these teams are guaranteed of a resource, without those that are guaranteed nothing, the largest first.
+fn largest_guarantees(
+    state: &ClusterState,
+    pool: PoolId,
+    members: &[TeamId],
+    index: usize,
+) -> Vec<(i64, TeamId)> {
+    let name = |team: TeamId| &state.quotas.team(team).name;
+    let of = |team: TeamId| state.quotas.quota_usage(pool, team).guaranteed.get(index);
+    let mut largest: Vec<(i64, TeamId)> =
+        members.iter().map(|team| (of(*team), *team)).filter(|(amount, _)| *amount > 0).collect();
+    largest.sort_by(|(a, left), (b, right)| b.cmp(a).then_with(|| name(*left).cmp(name(*right))));
+    largest
+}
+
+/// The teams of which it is said that guarantees of a resource, `sum` in all, go beyond what is `covered`: each that does by itself,
+/// and for what the others lack their parent, or without a parent the largest of them.
+fn beyond_cover(largest: &[(i64, TeamId)], parent: Option<TeamId>, sum: i64, covered: i64) -> Vec<TeamId> {
+    let (mut at, mut rest) = (Vec::new(), sum);
+    for (amount, team) in largest {
+        if *amount <= covered && (rest <= covered || parent.is_some()) {
+            break;
+        }
+        at.push(*team);
+        rest = rest.saturating_sub(*amount);
+    }
+    at.extend(parent.filter(|_| rest > covered));
+    at
+}
+
+/// By how much guarantees of a resource go beyond what is covered, with the largest of them.
+fn uncovered_part(
+    state: &ClusterState,
+    index: usize,
+    largest: &[(i64, TeamId)],
+    (sum, covered): (i64, i64),
+) -> String {
+    let resource = state.resources.name(index);
+    let text = |milli: i64| Amount::milli(milli).quantity(resource);
+    let named = largest.iter().take(NAMED);
+    let mut teams: Vec<String> =
+        named.map(|(amount, team)| format!("{} {}", state.quotas.team(*team).name, text(*amount))).collect();
+    if largest.len() > NAMED {
+        teams.push(format!("{} more teams", largest.len() - NAMED));
+    }
+    format!("{} of {} {resource} ({})", text(sum), text(covered), teams.join(", "))
 }

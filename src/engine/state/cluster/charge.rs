@@ -7,7 +7,7 @@ use crate::state::cluster::state::ClusterState;
 use crate::state::rules::oversize_in;
 use crate::state::totals::Contribution;
 use crate::state::workload::{Phase, Usage, WorkloadInfo, settle_time};
-use crate::types::ids::TeamId;
+use crate::types::ids::{PoolId, TeamId};
 use crate::types::{Standing, WorkloadId};
 
 impl ClusterState {
@@ -54,30 +54,11 @@ impl ClusterState {
         }
     }
 
+    /// Charges a workload to what it uses in its phase, and files it under what it may be looked up for.
     pub(super) fn charge(&mut self, id: &WorkloadId) {
         self.note_charge(id);
-        let Some(info) = self.workloads.get_mut(id) else { return };
-        // A pod that was never admitted is charged in the pool of its node, wherever that moves.
-        let admission = info.phase.admission().filter(|_| info.unadmitted.is_none());
-        let pool = admission.map(|admission| admission.pool.clone());
-        let pool = match pool {
-            Some(pool) => self.quotas.intern_pool(&pool),
-            None if info.live.is_empty() => info.usage.pool,
-            None => info.live.keys().flatten().next().map_or(info.usage.pool, |n| self.nodes.get(*n).pool),
-        };
-        if self.pools.values().any(|pool| !pool.weights.is_empty()) {
-            let first = info.workload.pools.first().and_then(|name| self.quotas.pool(name));
-            let paid = if info.phase.admission().is_some() { pool } else { first.unwrap_or(pool) };
-            let mut need = std::mem::take(&mut info.need);
-            let mut sizes = std::mem::take(&mut info.sizes);
-            self.count_in_currency(paid, &mut need);
-            for size in &mut sizes {
-                self.count_in_currency(paid, &mut size.need);
-            }
-            if let Some(info) = self.workloads.get_mut(id) {
-                (info.need, info.sizes) = (need, sizes);
-            }
-        }
+        let Some(pool) = self.pool_to_charge(id) else { return };
+        self.count_worth(id, pool);
         let fixed = self.workloads.get(id).is_some_and(|info| !self.preemptible(info));
         let Some(info) = self.workloads.get_mut(id) else { return };
         info.charged_fixed = fixed;
@@ -90,6 +71,50 @@ impl ClusterState {
         charge_quotas(&mut self.quotas, info, 1);
         charge_nodes(&mut self.nodes, info, &before.nodes);
         self.holders.add(info, &mut self.nodes);
+        self.file(id);
+        self.charge_budgets(id);
+        if let Some(contribution) = self.contribution(id) {
+            self.totals.add(&contribution);
+        }
+    }
+
+    /// The pool in which a workload is charged; `None` if it is not known.
+    fn pool_to_charge(&mut self, id: &WorkloadId) -> Option<PoolId> {
+        let info = self.workloads.get(id)?;
+        // A pod that was never admitted is charged in the pool of its node, wherever that moves.
+        let admission = info.phase.admission().filter(|_| info.unadmitted.is_none());
+        Some(match admission {
+            Some(admission) => self.quotas.intern_pool(&admission.pool),
+            None => {
+                let node = info.live.keys().flatten().next();
+                node.map_or(info.usage.pool, |node| self.nodes.get(*node).pool)
+            }
+        })
+    }
+
+    /// Counts what a workload needs in the currency of the pool where it is charged, or of the first that it asks for while it
+    /// waits.
+    fn count_worth(&mut self, id: &WorkloadId, pool: PoolId) {
+        if self.pools.values().all(|pool| pool.weights.is_empty()) {
+            return;
+        }
+        let Some(info) = self.workloads.get_mut(id) else { return };
+        let first = info.workload.pools.first().and_then(|name| self.quotas.pool(name));
+        let paid = if info.phase.admission().is_some() { pool } else { first.unwrap_or(pool) };
+        let mut need = std::mem::take(&mut info.need);
+        let mut sizes = std::mem::take(&mut info.sizes);
+        self.count_in_currency(paid, &mut need);
+        for size in &mut sizes {
+            self.count_in_currency(paid, &mut size.need);
+        }
+        if let Some(info) = self.workloads.get_mut(id) {
+            (info.need, info.sizes) = (need, sizes);
+        }
+    }
+
+    /// Puts a workload into the sets in which the steps of a cycle find what concerns them, or takes it out.
+    fn file(&mut self, id: &WorkloadId) {
+        let Some(info) = self.workloads.get(id) else { return };
         if let Some(due) = settle_time(info) {
             self.settling.insert((due, id.clone()));
         }
@@ -100,10 +125,6 @@ impl ClusterState {
         update_membership(&mut self.first, id, first);
         let stopping = matches!(info.phase, Phase::Stopping(_) | Phase::Leaving { .. }) && !info.removed;
         update_membership(&mut self.stopping, id, stopping);
-        self.charge_budgets(id);
-        if let Some(contribution) = self.contribution(id) {
-            self.totals.add(&contribution);
-        }
     }
 }
 
