@@ -197,21 +197,18 @@ fn preempt_in_a_pool(
         if options.withheld.contains_key(&pool) && reserve::team_has_reserved_capacity(scheduler, attempt) {
             continue;
         }
-        let left = |scheduler: &mut Scheduler, waiting: &WaitingWorkload| {
-            reserve::leave_guarantee_to_owner(scheduler, waiting, pool, now)?;
-            reserve::leave_quota(scheduler, waiting, pool, now)
-        };
-        let mut owner = None;
-        if let Err(verdict) = left(scheduler, &waiting) {
-            // Without its victims it may be within guarantee, and then less is kept from it.
-            owner = waiting.as_owner(&scheduler.state, pool);
-            owner = owner.filter(|owner| left(scheduler, owner).is_ok());
+        let mut as_guaranteed = None;
+        if let Err(verdict) = reserve::leave_quotas_to_owners(scheduler, &waiting, pool, now) {
             options.withheld.insert(pool, verdict);
-            if owner.is_none() {
+            // Without its victims it may be within guarantee, and then less is kept from it.
+            as_guaranteed = waiting.as_guaranteed(&scheduler.state, pool);
+            as_guaranteed = as_guaranteed
+                .filter(|waiting| reserve::leave_quotas_to_owners(scheduler, waiting, pool, now).is_ok());
+            if as_guaranteed.is_none() {
                 continue;
             }
         }
-        let attempt = Attempt { waiting: owner.as_ref().unwrap_or(&waiting), ..attempt };
+        let attempt = Attempt { waiting: as_guaranteed.as_ref().unwrap_or(&waiting), ..attempt };
         match preempt(scheduler, attempt, plan) {
             Preemption::Settled => return true,
             Preemption::NoVictims => _ = options.without_victims.insert(pool),

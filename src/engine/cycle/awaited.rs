@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::cycle::reserve;
 use crate::placement::waiting::{WaitingWorkload, find_pool, pool_names};
 use crate::placement::{self, Capacity};
 use crate::queue::WaitQueue;
@@ -63,17 +64,7 @@ fn awaiting(scheduler: &Scheduler, (pool, team): (PoolId, TeamId), now: Time) ->
         let class = pending.class_of(&info.workload.id);
         let reason = class.and_then(|class| pending.refusal(class)).map(|(verdict, _)| verdict.reason);
         let waits = reason.is_none_or(|reason| {
-            matches!(
-                reason,
-                Reason::NoRoom
-                    | Reason::Fragmented
-                    | Reason::Constrained
-                    | Reason::TeamLimit
-                    | Reason::QueueLimit
-                    | Reason::LendingLimit
-                    | Reason::RoomHeld
-                    | Reason::Reserved
-            )
+            reserve::lacks_capacity(reason) || matches!(reason, Reason::TeamLimit | Reason::QueueLimit)
         });
         let in_pool = pool_names(info).iter().any(|name| find_pool(state, name) == Some(pool));
         (waits && in_pool).then_some(reason)

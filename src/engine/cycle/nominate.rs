@@ -23,9 +23,9 @@ use crate::types::{Plan, Time, WorkloadId};
 #[derive(Default)]
 pub struct PlanVictims {
     /// Those that it adds.
-    pub new: Vec<Victim>,
+    pub added: Vec<Victim>,
     /// Those that end already, for a plan that it replaces.
-    pub earlier: Vec<Victim>,
+    pub ending: Vec<Victim>,
 }
 
 /// Nominates the capacity of a placement to a workload until it is free.
@@ -37,11 +37,11 @@ pub fn nominate_for(
     victims: PlanVictims,
     within_guarantee: bool,
 ) {
-    let PlanVictims { new, earlier } = victims;
-    // What ends elsewhere for a plan before is nothing that the workload waits for.
-    let there = earlier.iter().filter(|victim| runs_on(&scheduler.state, victim.take.id(), &placement));
-    let names: Vec<WorkloadId> = there.chain(&new).map(|victim| victim.take.id().clone()).collect();
-    let victims = [earlier, new].concat();
+    let PlanVictims { added, ending } = victims;
+    // What ends elsewhere for the plan that is replaced is nothing that the workload waits for.
+    let there = ending.iter().filter(|victim| runs_on(&scheduler.state, victim.take.id(), &placement));
+    let names: Vec<WorkloadId> = there.chain(&added).map(|victim| victim.take.id().clone()).collect();
+    let victims = [ending, added].concat();
     let message = explain::waiting(&scheduler.state, &placement, &names);
     let nomination = Nomination::new(&scheduler.state, waiting, pool, placement, victims, message);
     let nomination = Nomination { within_guarantee, ..nomination };

@@ -69,13 +69,13 @@ fn carry_out(
         let evicted = takes.iter().filter_map(evicted);
         scheduler.nominations.note_borrowing_preemption(&waiting.id, external_changes, evicted);
     }
-    let (first, mut victims) = (plan.actions.len(), PlanVictims { new: Vec::new(), earlier: ending });
+    let (first, mut victims) = (plan.actions.len(), PlanVictims { added: Vec::new(), ending });
     for take in takes {
-        victims.new.extend(evict::carry_out(scheduler, take, waiting, within_guarantee, now, plan));
+        victims.added.extend(evict::carry_out(scheduler, take, waiting, within_guarantee, now, plan));
     }
     if let Some(broken) = scheduler.nominations.broken.remove(&waiting.id) {
         let still_ends = broken.victims.into_iter().filter(|victim| victim.still_ends(&scheduler.state));
-        victims.earlier.extend(still_ends);
+        victims.ending.extend(still_ends);
         let why = explain::broken_plan(&scheduler.state, &broken.why);
         plan.actions.iter_mut().skip(first).for_each(|action| action.add_to_message(&why));
     }

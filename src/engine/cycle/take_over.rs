@@ -32,7 +32,7 @@ pub fn run(scheduler: &mut Scheduler, attempt: Attempt<'_>) -> bool {
     let Some(nomination) = scheduler.end_nomination(&id) else { return false };
     queue_preemptor(scheduler, &nomination, waiting);
     reserve::note_taken(scheduler, waiting, pool, &placement);
-    let victims = PlanVictims { new: Vec::new(), earlier: nomination.victims };
+    let victims = PlanVictims { added: Vec::new(), ending: nomination.victims };
     nominate_for(scheduler, waiting, pool, placement, victims, true);
     true
 }

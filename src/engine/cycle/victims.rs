@@ -31,7 +31,7 @@ pub fn beside_reserved(
     masked: &[Masked],
 ) -> Option<Victims> {
     let as_it_is = beside(scheduler, attempt, masked);
-    let as_owner = attempt.waiting.as_owner(&scheduler.state, attempt.pool).and_then(|waiting| {
+    let as_guaranteed = attempt.waiting.as_guaranteed(&scheduler.state, attempt.pool).and_then(|waiting| {
         let masks = reserve::masks_for(scheduler, &waiting, attempt.pool);
         let attempt = Attempt { waiting: &waiting, ..attempt };
         // Where it lacks nothing but the standing, victims would start again at once: it waits as the borrower that it is.
@@ -41,7 +41,7 @@ pub fn beside_reserved(
             });
         needs_victims.then(|| beside(scheduler, attempt, &masks)).flatten()
     });
-    let least = as_it_is.into_iter().chain(as_owner).min_by(|left, right| left.0.cmp(&right.0));
+    let least = as_it_is.into_iter().chain(as_guaranteed).min_by(|left, right| left.0.cmp(&right.0));
     least.map(|(_, victims)| victims)
 }
 
@@ -172,13 +172,13 @@ fn search_uncharged(
     let state = &scheduler.state;
     let nominations = &scheduler.nominations;
     let nominated: Vec<Nominated<'_>> = nominations.iter().map(Nomination::nominated).collect();
-    let before = nominations.borrowing_preemptions(&waiting.id, scheduler.cursor.external_changes);
     let none = BorrowingPreemptions::default();
-    let before = before.unwrap_or(&none);
-    let may_borrow = before.count < MAX_BORROWING_PREEMPTIONS && !waiting.as_owner;
-    let taken = may_borrow.then_some(&before.victims);
+    let caused = nominations.borrowing_preemptions(&waiting.id, scheduler.cursor.external_changes);
+    let caused = caused.unwrap_or(&none);
+    let may_borrow = caused.count < MAX_BORROWING_PREEMPTIONS && !waiting.as_guaranteed;
+    let preempted_before = may_borrow.then_some(&caused.victims);
     let ending = nominations.still_ending(state, &waiting.id);
-    let preemptor = Preemptor::of(waiting, pool, nodes, taken, &ending);
+    let preemptor = Preemptor::of(waiting, pool, nodes, preempted_before, &ending);
     let reclaimable = &scheduler.queue.reclaimable;
     debug_assert!(reclaimable.is_current(state, pool), "the order of teams in a pool is kept up to date");
     let input = SearchInput {

@@ -51,7 +51,7 @@ pub struct WaitingWorkload {
     /// Whether a budget does not cover it, so that it may start on idle capacity only.
     pub unfunded: bool,
     /// Whether reservations bind it as they bind work within the guarantee of its team, which it is without its victims (law 2).
-    pub as_owner: bool,
+    pub as_guaranteed: bool,
     /// Its running pods, which these pods join.
     beside: Option<Placement>,
 }
@@ -76,7 +76,7 @@ impl WaitingWorkload {
             preemptible: state.preemptible(info),
             share: None,
             unfunded: false,
-            as_owner: false,
+            as_guaranteed: false,
             beside: None,
         })
     }
@@ -108,9 +108,9 @@ impl WaitingWorkload {
 
     /// The workload as one that the guarantee of its team holds once lower priorities of the team are gone; `None` if it does
     /// not, or holds it as things are.
-    pub fn as_owner(&self, state: &ClusterState, pool: PoolId) -> Option<Self> {
+    pub fn as_guaranteed(&self, state: &ClusterState, pool: PoolId) -> Option<Self> {
         let (quotas, team, total) = (&state.quotas, self.team, &self.total);
-        let is_other = self.as_owner || self.unfunded || self.grows();
+        let is_other = self.as_guaranteed || self.unfunded || self.grows();
         if is_other || quotas.own_guarantee_holds(pool, team, total) {
             return None;
         }
@@ -118,7 +118,7 @@ impl WaitingWorkload {
         quotas.assume(&mut without, team, &state.totals.reclaimable_below(pool, team, self.priority), -1);
         let may_hold =
             quotas.has_children(team) || quotas.own_guarantee_would_hold(pool, team, total, &without);
-        may_hold.then(|| Self { as_owner: true, ..self.clone() })
+        may_hold.then(|| Self { as_guaranteed: true, ..self.clone() })
     }
 
     /// The workload, asking for this many pods.

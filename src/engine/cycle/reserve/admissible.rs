@@ -13,8 +13,8 @@ use crate::placement::waiting::{Attempt, WaitingWorkload};
 use crate::queue::order;
 use crate::scheduler::Scheduler;
 use crate::scheduler::reservations::{Reservation, Reserved, ReservedCapacity};
-use crate::types::Verdict;
 use crate::types::ids::PoolId;
+use crate::types::{Time, Verdict};
 
 /// A start that leaves the reservations whole that bind the workload.
 pub struct Beside {
@@ -32,8 +32,7 @@ pub fn admissible(
     found: Placement,
 ) -> Result<Beside, Verdict> {
     let Attempt { waiting, pool, now, .. } = attempt;
-    leave_guarantee_to_owner(scheduler, waiting, pool, now)?;
-    leave_quota(scheduler, waiting, pool, now)?;
+    leave_quotas_to_owners(scheduler, waiting, pool, now)?;
     let claims = Claims::of(scheduler, attempt);
     // Lending counts the whole pool, so no other nodes help.
     let ends_lending = |reserved: &&Reserved| ends_lending(scheduler, waiting, pool, reserved);
@@ -49,6 +48,20 @@ pub fn admissible(
         }
     };
     Ok(Beside { found, claims })
+}
+
+/// Checks that a workload leaves owners before it the guarantee and the quota that they need, wherever it starts.
+///
+/// # Errors
+/// The verdict on the workload, which names the owner it must wait for.
+pub fn leave_quotas_to_owners(
+    scheduler: &mut Scheduler,
+    waiting: &WaitingWorkload,
+    pool: PoolId,
+    now: Time,
+) -> Result<(), Verdict> {
+    leave_guarantee_to_owner(scheduler, waiting, pool, now)?;
+    leave_quota(scheduler, waiting, pool, now)
 }
 
 /// Where a workload may start that could start at `found` but for reservations, so that all of them stay whole, also those

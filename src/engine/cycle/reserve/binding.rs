@@ -71,7 +71,7 @@ pub fn quota_binds(
 /// borrowers.
 fn is_within_guarantee(scheduler: &Scheduler, waiting: &WaitingWorkload, pool: PoolId) -> bool {
     let holds = || scheduler.state.quotas.own_guarantee_holds(pool, waiting.team, &waiting.total);
-    !waiting.unfunded && (waiting.as_owner || holds())
+    !waiting.unfunded && (waiting.as_guaranteed || holds())
 }
 
 /// Whether the guarantee of its own team covers the owner of a reservation.
@@ -100,11 +100,11 @@ fn is_older(scheduler: &Scheduler, one: &Reservation, other: &Reservation) -> bo
     one.kept_since.cmp(&other.kept_since).then_with(by_position).is_lt()
 }
 
-/// What decides which reservations of other teams with nodes in a pool bind a waiting workload.
-struct Standing<'a> {
+/// What decides before which owners of other teams with nodes in a pool a waiting workload stands.
+struct Precedence<'a> {
     scheduler: &'a Scheduler,
     pool: PoolId,
-    /// Whether they bind it as one within guarantee.
+    /// Whether reservations bind it as one within guarantee.
     within_guarantee: bool,
     /// The fair share of its team.
     share: Share,
@@ -112,7 +112,7 @@ struct Standing<'a> {
     own: Option<&'a Reservation>,
 }
 
-impl<'a> Standing<'a> {
+impl<'a> Precedence<'a> {
     fn of(scheduler: &'a Scheduler, waiting: &WaitingWorkload, pool: PoolId) -> Self {
         Self {
             scheduler,
@@ -136,8 +136,8 @@ impl<'a> Standing<'a> {
             return true;
         }
         // A team that borrows with a workload larger than its guarantee has work within guarantee beside it.
-        let has_larger_share = || self.share < scheduler.state.quotas.share(pool, reservation.team);
-        within_guarantee && (!owner_is_within || has_larger_share())
+        let owner_has_larger_share = || self.share < scheduler.state.quotas.share(pool, reservation.team);
+        within_guarantee && (!owner_is_within || owner_has_larger_share())
     }
 }
 
@@ -147,7 +147,7 @@ pub fn binding<'a>(
     waiting: &'a WaitingWorkload,
     pool: PoolId,
 ) -> impl Iterator<Item = (&'a Reservation, &'a Slot)> {
-    let standing = Standing::of(scheduler, waiting, pool);
+    let precedence = Precedence::of(scheduler, waiting, pool);
     scheduler.reservations.with_nodes(pool).filter_map(move |reservation| {
         let slot = reservation.slot()?;
         if reservation.owner == waiting.id || !waits(scheduler, &reservation.owner) {
@@ -155,7 +155,7 @@ pub fn binding<'a>(
         }
         let is_before = match reservation.team == waiting.team {
             true => stands_before(scheduler, waiting, reservation),
-            false => standing.is_before(reservation, slot),
+            false => precedence.is_before(reservation, slot),
         };
         (!is_before).then_some((reservation, slot))
     })

@@ -48,13 +48,12 @@ pub mod review;
 pub mod siblings;
 pub mod whole;
 
-pub use admissible::{admissible, note_taken, settle, sparing_all};
+pub use admissible::{admissible, leave_quotas_to_owners, note_taken, settle, sparing_all};
 pub use binding::{binding, is_deferred};
 pub use instead::{ReservedStarts, masks_beside_victims};
 pub use mask::{masks_for, with_masked};
 pub use owners::{
-    drop_stale, is_full, may_become_owner, next, note_refusal, note_start, release, requeue_before,
-    review_due, views,
+    drop_stale, is_full, lacks_capacity, may_become_owner, next, note_refusal, note_start, release,
+    requeue_before, review_due, views,
 };
-pub use quota::leave_quota;
-pub use siblings::{leave_guarantee_to_owner, team_has_reserved_capacity};
+pub use siblings::team_has_reserved_capacity;

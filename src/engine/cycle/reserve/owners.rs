@@ -233,7 +233,7 @@ fn earliest_pool<'a>(scheduler: &mut Scheduler, attempts: &[Attempt<'a>]) -> Opt
 }
 
 /// Whether a workload with this reason waits for capacity on nodes, not for quota.
-fn lacks_capacity(reason: Reason) -> bool {
+pub fn lacks_capacity(reason: Reason) -> bool {
     use Reason::{Constrained, Fragmented, LendingLimit, NoRoom, Reserved, RoomHeld};
     matches!(reason, NoRoom | Fragmented | Constrained | RoomHeld | LendingLimit | Reserved)
 }
