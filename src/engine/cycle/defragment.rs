@@ -62,7 +62,7 @@ pub fn run(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
 
 /// The present versions: a search is repeated only after they change.
 fn versions(scheduler: &Scheduler) -> Versions {
-    (scheduler.state.nodes.version(), scheduler.cursor.external_changes)
+    (scheduler.state.nodes.version(), scheduler.cursor.external_changes())
 }
 
 /// Whether no capacity is nominated or coming free, and every workload that may start was attempted.

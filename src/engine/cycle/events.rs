@@ -17,8 +17,7 @@ pub fn apply(scheduler: &mut Scheduler, event: Event, now: Time) {
     accrue(scheduler, now);
     pass_budgets(scheduler, now);
     if !is_echo(scheduler, &event) {
-        scheduler.cursor.environment += 1;
-        scheduler.cursor.latest_change = Some(change(&event));
+        scheduler.cursor.note_event(change(&event));
     }
     match event {
         Event::WriteFailed { workload, message } => write_failed(scheduler, &workload, message, now),
@@ -51,7 +50,7 @@ fn change_cluster(scheduler: &mut Scheduler, event: Event, now: Time) {
     };
     let external = is_external(scheduler, &event);
     if external {
-        scheduler.cursor.external_changes += 1;
+        scheduler.cursor.note_external_change();
         // A change that takes reserved capacity may move the reservation, and so free capacity elsewhere.
         let moves_reservations = subject.is_none() && !scheduler.reservations.is_empty();
         if moves_reservations {
@@ -297,7 +296,7 @@ fn note(scheduler: &mut Scheduler, effect: Effect) {
 /// Records a change of teams. A change of numbers alone, such as an edit of a quota, moves no workload: only what is charged
 /// otherwise then is charged again.
 fn change_teams(scheduler: &mut Scheduler, event: Event, now: Time) {
-    scheduler.cursor.external_changes += 1;
+    scheduler.cursor.note_external_change();
     if scheduler.state.moves_workloads(&event) {
         return move_workloads(scheduler, event, now);
     }
@@ -351,7 +350,7 @@ fn drop_stale_nomination(scheduler: &mut Scheduler, id: &WorkloadId) {
     };
     let edited = state.get(id).is_some_and(waits);
     if !state.get(id).is_some_and(stands) && scheduler.end_nomination(id).is_some() {
-        let change = scheduler.cursor.latest_change.clone().filter(|_| edited);
+        let change = scheduler.cursor.latest_change().cloned().filter(|_| edited);
         let broken = change.map(|change| BrokenPlan { why: Broken::After(change), victims: Vec::new() });
         scheduler.nominations.broken.extend(broken.map(|broken| (id.clone(), broken)));
         scheduler.cursor.note_looser();

@@ -29,7 +29,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1800);
 pub fn note(scheduler: &mut Scheduler, misplaced: MisplacedPods) {
     let runs = |info: &&WorkloadInfo| matches!(info.phase, Phase::Running(_)) && !info.removed;
     if scheduler.state.get(&misplaced.workload).filter(runs).is_some() {
-        scheduler.cursor.external_changes += 1;
+        scheduler.cursor.note_external_change();
         scheduler.retries.misplaced.reported.insert(misplaced.workload.clone(), misplaced);
     }
 }
@@ -69,7 +69,7 @@ fn avoided<'a>(state: &'a ClusterState, id: &WorkloadId) -> Option<&'a AvoidedNo
 /// Sets the nodes that a workload avoids, and requeues it.
 fn set_avoided(scheduler: &mut Scheduler, id: &WorkloadId, avoided: AvoidedNodes) {
     scheduler.state.set_avoided_nodes(id, avoided);
-    scheduler.cursor.external_changes += 1;
+    scheduler.cursor.note_external_change();
     requeue::queue_again(scheduler, id);
 }
 

@@ -101,7 +101,7 @@ pub fn run(scheduler: &mut Scheduler, now: Time) -> Plan {
 fn note_complete(scheduler: &mut Scheduler) {
     scheduler.nominations.plan = None;
     if scheduler.nominations.preempts() && !scheduler.has_more() {
-        let (environment, until) = (scheduler.cursor.environment, deadlines::next(scheduler));
+        let (environment, until) = (scheduler.cursor.environment(), deadlines::next(scheduler));
         scheduler.nominations.plan = Some(PlanComplete { environment, until });
     }
 }

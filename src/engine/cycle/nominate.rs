@@ -171,7 +171,7 @@ fn next_step(
 
 /// Ends a nomination; its workload waits again.
 fn end(scheduler: &mut Scheduler, nomination: &Nomination) {
-    if let Some(change) = scheduler.cursor.latest_change.clone() {
+    if let Some(change) = scheduler.cursor.latest_change().cloned() {
         let broken = BrokenPlan { why: Broken::After(change), victims: nomination.victims.clone() };
         scheduler.nominations.broken.insert(nomination.id.clone(), broken);
     }

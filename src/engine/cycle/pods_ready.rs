@@ -45,7 +45,7 @@ pub fn clear_changed(scheduler: &mut Scheduler, workload: &Workload) {
 /// Requeues gangs at the end of their rest.
 pub fn lift(scheduler: &mut Scheduler, now: Time) {
     while let Some(id) = scheduler.retries.gangs.take_rested(now) {
-        scheduler.cursor.external_changes += 1;
+        scheduler.cursor.note_external_change();
         requeue::queue_again(scheduler, &id);
     }
 }

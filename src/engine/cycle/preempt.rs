@@ -65,7 +65,7 @@ fn carry_out(
     let Victims { takes, placement, within_guarantee, .. } = victims;
     if !within_guarantee {
         let evicted = |take: &Take| matches!(take, Take::Whole(_)).then(|| take.id().clone());
-        let external_changes = scheduler.cursor.external_changes;
+        let external_changes = scheduler.cursor.external_changes();
         let evicted = takes.iter().filter_map(evicted);
         scheduler.nominations.note_borrowing_preemption(&waiting.id, external_changes, evicted);
     }

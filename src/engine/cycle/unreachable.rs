@@ -15,7 +15,7 @@ use crate::types::{Action, OnUnreachable, Plan, PodId, Time, WorkloadId};
 /// Counts nodes as lost that have not answered for too long.
 pub fn advance(scheduler: &mut Scheduler, now: Time) {
     if scheduler.state.lose_nodes(now, scheduler.settings.unreachable_after) {
-        scheduler.cursor.external_changes += 1;
+        scheduler.cursor.note_external_change();
         scheduler.cursor.note_requeue_all();
     }
 }

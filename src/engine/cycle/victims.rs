@@ -173,7 +173,7 @@ fn search_uncharged(
     let nominations = &scheduler.nominations;
     let nominated: Vec<Nominated<'_>> = nominations.iter().map(Nomination::nominated).collect();
     let none = BorrowingPreemptions::default();
-    let caused = nominations.borrowing_preemptions(&waiting.id, scheduler.cursor.external_changes);
+    let caused = nominations.borrowing_preemptions(&waiting.id, scheduler.cursor.external_changes());
     let caused = caused.unwrap_or(&none);
     let may_borrow = caused.count < MAX_BORROWING_PREEMPTIONS && !waiting.as_guaranteed;
     let preempted_before = may_borrow.then_some(&caused.victims);

@@ -1,4 +1,12 @@
 //! The progress of the scheduling cycle, and the changes since.
+//!
+//! Three counters tell what has changed, for three questions:
+//!
+//! ```text
+//!   generation         may start what was refused? counts what makes something possible, decisions of the engine as well
+//!   external changes   is it a new situation for borrowers and moves? counts no decision of the engine
+//!   environment        does a plan still hold? counts events, but no echo of the engine's own writes
+//! ```
 
 use crate::scheduler::nominations::Change;
 use crate::types::{Effort, Time};
@@ -17,11 +25,11 @@ pub struct CycleCursor {
     /// When growth goes on that a waiting workload holds back.
     pub held_back: Option<Time>,
     /// Counts the changes that are not the engine's own decisions.
-    pub external_changes: u64,
+    external_changes: u64,
     /// Counts the events that no decision of the engine has caused: what is left are echoes of its own writes (law 8).
-    pub environment: u64,
+    environment: u64,
     /// The subject of the last of them.
-    pub latest_change: Option<Change>,
+    latest_change: Option<Change>,
     /// Whether every waiting workload is attempted again.
     pub requeue_all: bool,
     /// The time at which something becomes possible without an event.
@@ -47,7 +55,7 @@ impl CycleCursor {
     ///
     /// - the owners of reservations are woken, and a part of the classes for which no condition tells whether they can start
     ///   (`cycle/wake.rs`); the rest of those that were refused in an earlier generation follows, in this cycle or the next
-    ///   (`cycle/attempts.rs`, `Scheduler::has_more`);
+    ///   (`cycle/attempts.rs`, [`Scheduler::has_more`](crate::scheduler::Scheduler::has_more));
     /// - every class may own a reservation again that was considered and does not (`cycle/attempts.rs`, `cycle/next_owner.rs`);
     /// - elastic workloads are looked at again that could not grow further (`cycle/grow.rs`).
     ///
@@ -83,5 +91,38 @@ impl CycleCursor {
     /// Notes that elastic workloads have grown as far as they can.
     pub fn note_grown(&mut self) {
         self.grown = self.generation;
+    }
+
+    /// Notes a change that is not the engine's own decision. Afterwards a borrowing workload may preempt as often as at first, and
+    /// the same victims again (`Nominations::borrowing_preemptions`), and defragmentation searches again (`cycle/defragment.rs`).
+    pub fn note_external_change(&mut self) {
+        self.external_changes += 1;
+    }
+
+    /// The number of external changes so far.
+    #[must_use]
+    pub fn external_changes(&self) -> u64 {
+        self.external_changes
+    }
+
+    /// Notes an event that is no echo of the engine's own writes, with its subject. No plan of a preemption is complete any more
+    /// ([`Scheduler::keeps_to_plan`]), and a plan that does not hold from then on names the subject.
+    ///
+    /// [`Scheduler::keeps_to_plan`]: crate::scheduler::Scheduler::keeps_to_plan
+    pub fn note_event(&mut self, subject: Change) {
+        self.environment += 1;
+        self.latest_change = Some(subject);
+    }
+
+    /// The number of such events so far.
+    #[must_use]
+    pub fn environment(&self) -> u64 {
+        self.environment
+    }
+
+    /// The subject of the last such event.
+    #[must_use]
+    pub fn latest_change(&self) -> Option<&Change> {
+        self.latest_change.as_ref()
     }
 }

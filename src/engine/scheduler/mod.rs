@@ -73,7 +73,7 @@ impl Scheduler {
     /// the preemptor has started nothing else is decided then (law 8).
     #[must_use]
     pub fn keeps_to_plan(&self, now: Time) -> bool {
-        self.nominations.plan.as_ref().is_some_and(|plan| plan.lasts(self.cursor.environment, now))
+        self.nominations.plan.as_ref().is_some_and(|plan| plan.lasts(self.cursor.environment(), now))
             && self.nominations.preempts()
     }
 
