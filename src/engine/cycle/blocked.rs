@@ -133,7 +133,8 @@ fn missing_for_start(
     if let Some((at, _)) = over {
         return Some(vec![Condition::Quota(pool, at)]);
     }
-    if !waiting.may_exceed_guarantee(state, pool) && !waiting.within_guarantee(state, pool) {
+    let may_exceed = || waiting.may_exceed_guarantee(state, pool) || waiting.within_guarantee(state, pool);
+    if waiting.lacks_quota_now(state, pool) || !may_exceed() {
         let path = &state.quotas.team(waiting.team).path;
         return Some(path.iter().map(|at| Condition::Quota(pool, *at)).collect());
     }

@@ -168,6 +168,9 @@ pub fn in_pool(state: &ClusterState, waiting: &WaitingWorkload, pool: PoolId, no
     if let Some(over) = over {
         return explain::team_limit(state, waiting, pool, over);
     }
+    if waiting.lacks_quota_now(state, pool) {
+        return explain::must_fit_guarantee(state, waiting, pool);
+    }
     may_not_borrow(state, waiting, pool)
         .unwrap_or_else(|| explain::no_room(state, nodes, &waiting.request(pool)))
 }

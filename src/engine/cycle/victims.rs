@@ -16,9 +16,8 @@ use crate::scheduler::nomination::Nomination;
 use crate::scheduler::nominations::BorrowingPreemptions;
 use crate::state::freed::Freed;
 use crate::state::quotas::Hypothetical;
-use crate::state::workload::{Phase, WorkloadInfo};
 use crate::types::Verdict;
-use crate::types::ids::NodeId;
+use crate::types::ids::{NodeId, PoolId};
 
 /// The most preemptions by one borrowing workload without an external change.
 const MAX_BORROWING_PREEMPTIONS: u32 = 4;
@@ -111,7 +110,7 @@ pub fn capacity_on_its_way(scheduler: &Scheduler, attempt: Attempt<'_>) -> OnIts
     let capacity = Capacity::Settled(&freed);
     if waiting.within_guarantee(state, pool) {
         match placement::place(state, nodes, &request, capacity) {
-            Some(placement) if returns_before(scheduler, waiting, &placement) => OnItsWay::LeaveToOrder,
+            Some(placement) if returns_before(scheduler, waiting, pool, &placement) => OnItsWay::LeaveToOrder,
             Some(placement) => OnItsWay::Nominate(placement),
             None => OnItsWay::TooLittle,
         }
@@ -122,23 +121,24 @@ pub fn capacity_on_its_way(scheduler: &Scheduler, attempt: Attempt<'_>) -> OnIts
     }
 }
 
-/// Whether a workload of the same team that ends on these nodes returns to a place in the queue before a waiting one (law 4). What others
-/// preempted it for may be gone by then, and its user may have requeued it.
-fn returns_before(scheduler: &Scheduler, waiting: &WaitingWorkload, nodes: &Placement) -> bool {
+/// Whether a workload of the same team that ends on these nodes returns to a place in the queue before a waiting one (law 4): its
+/// preemptor may be gone, or its user has requeued it. Where the waiting one lacks quota until then, it is a workload on any node.
+fn returns_before(scheduler: &Scheduler, waiting: &WaitingWorkload, pool: PoolId, nodes: &Placement) -> bool {
     let (state, queue) = (&scheduler.state, &scheduler.queue);
     let Some(own) = state.at(waiting.index) else { return false };
     let own_rank = queue.rank_if_queued(state, own);
-    let comes_first = |info: &WorkloadInfo| {
+    let anywhere = waiting.lacks_quota_now(state, pool);
+    state.stopping().any(|info| {
         info.team == waiting.team
-            && matches!(info.phase, Phase::Stopping(_) | Phase::Leaving { .. })
+            && info.usage.pool == pool
+            && (anywhere || info.usage.nodes.keys().any(|node| nodes.contains_key(node)))
             && info.workload.resumable
             && !info.workload.hold
             && !scheduler.pauses(&info.workload.id)
             && !state.is_paused(info)
             // Growth stands behind all that waits.
             && (waiting.grows() || queue.rank_if_queued(state, info) < own_rank)
-    };
-    nodes.keys().any(|node| state.occupants(*node).any(|(info, _)| comes_first(info)))
+    })
 }
 
 /// Searches victims that free enough capacity for a workload and keep these reserved starts, and charges the search to the cycle's

@@ -241,7 +241,7 @@ fn too_small(
     state.quotas.team(waiting.team).path.iter().find_map(|at| {
         let quota = state.quotas.quota_usage(pool, *at);
         let (index, guaranteed) = quota.governed().find(|(index, guaranteed)| {
-            let (more, used) = (waiting.total.get(*index), if beside { quota.fixed(*index) } else { 0 });
+            let (more, used) = (waiting.total.get(*index), if beside { quota.fixed_now(*index) } else { 0 });
             more > 0 && used.saturating_add(more) > *guaranteed
         })?;
         Some((*at, index, guaranteed))
@@ -285,7 +285,7 @@ pub fn must_fit_guarantee(state: &ClusterState, waiting: &WaitingWorkload, pool:
             "Not preemptible, so its {needs} must fit the guarantee beside other work that is not. Team {} uses {} of {} \
              guaranteed {} for such work in pool {pool_name}.",
             state.quotas.team(at).name,
-            quantity(state, index, state.quotas.quota_usage(pool, at).fixed(index)),
+            quantity(state, index, state.quotas.quota_usage(pool, at).fixed_now(index)),
             quantity(state, index, guaranteed),
             unit(state, index, guaranteed),
         )

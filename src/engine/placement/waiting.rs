@@ -190,6 +190,13 @@ impl WaitingWorkload {
     pub fn may_exceed_guarantee(&self, state: &ClusterState, pool: PoolId) -> bool {
         self.preemptible || !self.unfunded && state.quotas.holds_fixed(pool, self.team, &self.total)
     }
+
+    /// Whether what ends still holds the limit or, of work that is never preempted, the guarantee that it needs.
+    pub fn lacks_quota_now(&self, state: &ClusterState, pool: PoolId) -> bool {
+        let (quotas, team, total) = (&state.quotas, self.team, &self.total);
+        quotas.over_limit_now(pool, team, total).is_some()
+            || !self.preemptible && !quotas.holds_fixed_now(pool, team, total)
+    }
 }
 
 /// An attempt to place a waiting workload in one pool.
@@ -227,8 +234,7 @@ pub fn may_start_now(
     pool: PoolId,
     nodes: &[NodeId],
 ) -> Option<Placement> {
-    let over = state.quotas.over_limit_now(pool, waiting.team, &waiting.total).is_some();
-    if over || !is_covered_or_may_borrow(state, waiting, pool) {
+    if waiting.lacks_quota_now(state, pool) || !is_covered_or_may_borrow(state, waiting, pool) {
         return None;
     }
     search::place(state, nodes, &waiting.request(pool), Capacity::Now)
@@ -242,7 +248,7 @@ pub fn fits_now(
     pool: PoolId,
     nodes: &[NodeId],
 ) -> Option<Placement> {
-    if state.quotas.over_limit_now(pool, waiting.team, &waiting.total).is_some() {
+    if waiting.lacks_quota_now(state, pool) {
         return None;
     }
     search::place(state, nodes, &waiting.request(pool), Capacity::Now)

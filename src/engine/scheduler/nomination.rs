@@ -177,7 +177,7 @@ impl Nomination {
             state.quotas.hold_queue(self.team, &self.queue, &self.total, times);
         }
         if self.fixed {
-            state.quotas.hold_fixed(self.pool, self.team, &self.total, times);
+            state.quotas.hold_fixed(self.pool, self.team, &self.total, &Vector::default(), times);
         }
         if let Some(user) = &self.user {
             state.quotas.users.hold(user, self.pool, &self.total, times);

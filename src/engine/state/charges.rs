@@ -170,7 +170,7 @@ pub fn charge_quotas(quotas: &mut QuotaTree, info: &WorkloadInfo, times: i64) {
         let terminating = info.need.times(info.usage.terminating_pods);
         quotas.hold(info.usage.pool, info.team, &held, &terminating, times);
         if info.charged_fixed {
-            quotas.hold_fixed(info.usage.pool, info.team, &held.plus(&terminating, -1), times);
+            quotas.hold_fixed(info.usage.pool, info.team, &held, &terminating, times);
         }
         if info.unadmitted.is_some() {
             return;

@@ -181,6 +181,19 @@ impl QuotaTree {
             })
     }
 
+    /// Whether that holds also while what ends of such work has its capacity, so that `amount` may start at once: until it is gone, nothing
+    /// would give another team its guarantee (law 2).
+    #[must_use]
+    pub fn holds_fixed_now(&self, pool: PoolId, team: TeamId, amount: &Vector) -> bool {
+        self.teams[team].path.iter().all(|at| {
+            let quota_usage = &self.quota_usages[pool][*at];
+            quota_usage.governed().all(|(index, guaranteed)| {
+                let more = amount.get(index);
+                more == 0 || quota_usage.fixed_now(index).saturating_add(more) <= guaranteed
+            })
+        })
+    }
+
     /// Whether the guarantees on its path hold `amount`, of work that is never preempted, beside all other such work there, and
     /// cover any of it.
     #[must_use]

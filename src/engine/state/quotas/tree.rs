@@ -215,6 +215,7 @@ impl QuotaTree {
             quota_usage.terminating = Vector::default();
             quota_usage.nominated = Vector::default();
             quota_usage.fixed = Vector::default();
+            quota_usage.fixed_terminating = Vector::default();
             quota_usage.oversize = Vector::default();
             quota_usage.incoming = Vector::default();
             quota_usage.incoming_oversize = Vector::default();
@@ -244,11 +245,20 @@ impl QuotaTree {
         }
     }
 
-    /// Adds `amount` × `times` to the usage of a team that is never preempted.
-    pub fn hold_fixed(&mut self, pool: PoolId, team: TeamId, amount: &Vector, times: i64) {
+    /// Adds `times` × `held` to the usage of a team that is never preempted, of which `terminating` ends.
+    pub fn hold_fixed(
+        &mut self,
+        pool: PoolId,
+        team: TeamId,
+        held: &Vector,
+        terminating: &Vector,
+        times: i64,
+    ) {
         self.dirty.insert((pool, team));
         for at in &self.teams[team].path {
-            self.quota_usages[pool][*at].fixed.add(amount, times);
+            let quota_usage = &mut self.quota_usages[pool][*at];
+            quota_usage.fixed.add(&held.plus(terminating, -1), times);
+            quota_usage.fixed_terminating.add(terminating, times);
         }
     }
 

@@ -32,6 +32,8 @@ pub struct QuotaUsage {
     pub(super) incoming_oversize: Vector,
     /// The part of the usage, once all preemptors have started, that is never preempted.
     pub(super) fixed: Vector,
+    /// The ending part of the usage that is never preempted.
+    pub(super) fixed_terminating: Vector,
     /// The part of the usage, once all preemptors have started, of workloads that are larger than the guarantee.
     pub(super) oversize: Vector,
     /// Past borrowed usage, decayed over time (`QuotaTree::accrue`).
@@ -110,6 +112,12 @@ impl QuotaUsage {
     #[must_use]
     pub fn fixed(&self, index: usize) -> i64 {
         self.fixed.get(index)
+    }
+
+    /// What is never preempted now, or once evictions end and all preemptors have started, whichever is more.
+    #[must_use]
+    pub fn fixed_now(&self, index: usize) -> i64 {
+        self.fixed(index).saturating_add(self.fixed_terminating.get(index))
     }
 
     /// Whether the team has a guarantee in the pool.
