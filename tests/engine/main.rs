@@ -41,6 +41,7 @@ mod quota_reservations;
 mod ready;
 mod refused;
 mod reservations;
+mod returning;
 mod room;
 mod run_lengths;
 mod shrunk;

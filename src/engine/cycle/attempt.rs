@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::cycle::admit::admit;
 use crate::cycle::preempt::{Preemption, preempt};
 use crate::cycle::refusal::{self, Funded};
-use crate::cycle::{blocked, elastic_start, reserve, smaller_size, victims};
+use crate::cycle::{blocked, elastic_start, reserve, smaller_size, take_over, victims};
 use crate::placement;
 use crate::placement::waiting::{Attempt, WaitingWorkload, find_pool, may_start_now, pool_names};
 use crate::queue::WaitQueue;
@@ -191,6 +191,7 @@ fn preempt_in_a_pool(
         // Most waiting workloads have nothing to preempt, which quota usage tells without a search.
         if !waiting.within_guarantee(&scheduler.state, pool)
             && !blocked::may_preempt(scheduler, &waiting, pool)
+            && !take_over::has_sibling(scheduler, attempt)
         {
             continue;
         }

@@ -1,5 +1,6 @@
-//! A workload within guarantee takes over capacity that is being cleared for a borrowing preemptor, where it would otherwise
-//! wait or evict more (law 8). Within a team the order decides (law 9).
+//! A workload within guarantee takes over capacity that is being cleared for a borrowing preemptor, where it would otherwise wait or
+//! evict more (law 8). Within a team the order decides (law 9): a workload takes over from one with a lower priority, whether they borrow or
+//! not, since it would evict that one as soon as it has started.
 
 use crate::cycle::nominate::{PlanVictims, nominate_for};
 use crate::cycle::nominated_plan::freed_by;
@@ -13,28 +14,41 @@ use crate::scheduler::nomination::{Nomination, Victim};
 use crate::scheduler::nominations::{Broken, BrokenPlan};
 use crate::scheduler::set_aside::Aside;
 use crate::state::cluster::ClusterState;
+use crate::state::lending;
 use crate::state::quotas::Hypothetical;
 
 /// The most preemptors of which it is tried whether the workload needs what is cleared for them.
 const MOST_SPARED: usize = 16;
 
-/// Nominates the capacity of a borrowing preemptor to a workload within guarantee, the latest preemptor's first; the preemptor
-/// waits again. False if no such capacity lets the workload start.
+/// Nominates the capacity of another preemptor to a workload, the latest preemptor's first; the preemptor waits again. False if no
+/// such capacity lets the workload start.
 pub fn run(scheduler: &mut Scheduler, attempt: Attempt<'_>) -> bool {
     let Attempt { waiting, pool, .. } = attempt;
-    if !own_guarantee_may_hold(scheduler, attempt) {
-        return false;
-    }
+    let state = &scheduler.state;
+    let may_be_within = own_guarantee_may_hold(scheduler, attempt);
     let found = scheduler.nominations.iter().rev().find_map(|nomination| {
-        in_place_of(&scheduler.state, nomination, attempt).map(|placement| (nomination.id.clone(), placement))
+        let is_tried = may_be_within || is_sibling(nomination, attempt);
+        let placement = is_tried.then(|| in_place_of(state, nomination, attempt)).flatten();
+        placement.map(|placement| (nomination.id.clone(), placement))
     });
     let Some((id, placement)) = found else { return false };
     let Some(nomination) = scheduler.end_nomination(&id) else { return false };
+    let within_guarantee = waiting.within_guarantee(&scheduler.state, pool);
     queue_preemptor(scheduler, &nomination, waiting);
     reserve::note_taken(scheduler, waiting, pool, &placement);
     let victims = PlanVictims { added: Vec::new(), ending: nomination.victims };
-    nominate_for(scheduler, waiting, pool, placement, victims, true);
+    nominate_for(scheduler, waiting, pool, placement, victims, within_guarantee);
     true
+}
+
+/// Whether a preemptor is nominated from which a workload may take over whether it is within guarantee or not.
+pub fn has_sibling(scheduler: &Scheduler, attempt: Attempt<'_>) -> bool {
+    let state = &scheduler.state;
+    scheduler.nominations.iter().any(|nomination| {
+        nomination.pool == attempt.pool
+            && is_sibling(nomination, attempt)
+            && may_take_over(state, nomination, attempt)
+    })
 }
 
 /// The victims that let a workload within guarantee start on the capacity of borrowing preemptors, where none do beside it, and the
@@ -177,7 +191,7 @@ fn queue_preemptor(scheduler: &mut Scheduler, nomination: &Nomination, by: &Wait
     requeue::queue_again(scheduler, &nomination.id);
 }
 
-/// A placement in the capacity that is nominated to a borrowing preemptor, and what is free beside it.
+/// A placement in the capacity that is nominated to another preemptor, and what is free beside it.
 fn in_place_of(state: &ClusterState, nomination: &Nomination, attempt: Attempt<'_>) -> Option<Placement> {
     let Attempt { waiting, pool, nodes, .. } = attempt;
     if !may_take_over(state, nomination, attempt) {
@@ -185,26 +199,39 @@ fn in_place_of(state: &ClusterState, nomination: &Nomination, attempt: Attempt<'
     }
     let without = without(state, nomination);
     // Both may count at the same team above them, so the workload too is judged without the preemptor.
-    if !waiting.within_guarantee_after(state, pool, &without)
-        || state.quotas.over_limit(pool, waiting.team, &waiting.total, &without).is_some()
-    {
+    if state.quotas.over_limit(pool, waiting.team, &waiting.total, &without).is_some() {
         return None;
     }
     let mut freed = freed_by(state, &nomination.running_victims(state));
     for (node, pods) in &nomination.placement {
         freed.give(*node, &nomination.id, &nomination.need, *pods);
     }
+    // It may borrow in place of a sibling, as it might once that has started and is evicted for it.
+    let may_borrow = || {
+        is_sibling(nomination, attempt)
+            && waiting.preemptible
+            && !waiting.unfunded
+            && lending::allows(state, waiting.loan(pool), &freed, &without)
+    };
+    if !waiting.within_guarantee_after(state, pool, &without) && !may_borrow() {
+        return None;
+    }
     Capacity::Settled(&freed).place(state, waiting, pool, nodes)
 }
 
-/// Whether a preemptor would yield what is being cleared for it to a workload within guarantee.
+/// Whether a preemptor yields what is being cleared for it to a workload within guarantee: it borrows, or is of the same team and of a
+/// lower priority.
 pub fn may_take_over(state: &ClusterState, nomination: &Nomination, attempt: Attempt<'_>) -> bool {
     nomination.pool == attempt.pool
-        && !nomination.victims.is_empty()
         && !goes_first(state, nomination, attempt)
         // What the holders of parts of a device leave depends on which device they have.
         && state.nodes.demand(&nomination.need).fractions().is_empty()
-        && borrows(state, nomination)
+        && (is_sibling(nomination, attempt) || !nomination.victims.is_empty() && borrows(state, nomination))
+}
+
+/// Whether a preemptor is of the same team, and may be evicted for the workload once it has started.
+fn is_sibling(nomination: &Nomination, attempt: Attempt<'_>) -> bool {
+    nomination.team == attempt.waiting.team && !nomination.moves && !nomination.fixed
 }
 
 /// The changes of quota usage without a nomination.

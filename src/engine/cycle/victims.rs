@@ -133,9 +133,6 @@ fn returns_before(scheduler: &Scheduler, waiting: &WaitingWorkload, pool: PoolId
             && info.usage.pool == pool
             && (anywhere || info.usage.nodes.keys().any(|node| nodes.contains_key(node)))
             && info.workload.resumable
-            && !info.workload.hold
-            && !scheduler.pauses(&info.workload.id)
-            && !state.is_paused(info)
             // Growth stands behind all that waits.
             && (waiting.grows() || queue.rank_if_queued(state, info) < own_rank)
     })

@@ -107,7 +107,9 @@ impl Run {
 
     fn stop(&mut self, id: &WorkloadId, pods: Vec<u32>, since: Time) {
         let Some(item) = self.items.get_mut(id) else { return };
-        let at = since.after(item.life.grace).max(self.now);
+        // Without pods, as after the loss of their node, nothing takes time to end.
+        let grace = if pods.is_empty() { Duration::ZERO } else { item.life.grace };
+        let at = since.after(grace).max(self.now);
         let timer = Timer { id: id.clone(), due: Due::Gone, pods: pods.clone() };
         let key = self.timers.set(at, timer);
         for number in pods {

@@ -63,7 +63,8 @@ pub fn quota_binds(
     if is_within_guarantee(scheduler, waiting, pool) && !owner_is_within {
         return false;
     }
-    let own = own_reservation(scheduler, waiting, pool).filter(|own| own.keeps_quota());
+    // Beyond a budget, a workload has the lowest claim.
+    let own = own_reservation(scheduler, waiting, pool).filter(|own| own.keeps_quota() && !waiting.unfunded);
     !own.is_some_and(|own| is_older(scheduler, own, reservation))
 }
 
