@@ -4,7 +4,7 @@ use super::review::{Request, Verdict};
 use super::view::View;
 use crate::api::team::Team;
 use crate::cluster::reduce::team::team;
-use crate::faults::{Subject, excesses, faults};
+use crate::faults::{Subject, excesses, faults, less_than_it_seems};
 
 /// Answers a review of a Team.
 #[must_use]
@@ -17,6 +17,7 @@ pub fn validate(view: &View<'_>, request: &Request) -> Verdict {
     let Some(seen) = read.ok().and_then(|object| team(&object).ok()) else { return Verdict::pass() };
     let subject = Subject { team: &seen.team, classes: &seen.classes };
     let found = view.faults_of(|known| faults(subject, known));
-    let messages = found.into_iter().map(|fault| fault.message).chain(excesses(&seen.team, view.directory()));
-    Verdict::warn(messages)
+    let (team, known) = (&seen.team, view.directory());
+    let messages = found.into_iter().map(|fault| fault.message);
+    Verdict::warn(messages.chain(excesses(team, known)).chain(less_than_it_seems(team, known)))
 }

@@ -1,12 +1,18 @@
 //! What of a Team's spec cannot be right: for the warnings when it is applied, and for its status.
 //!
 //! A fault is reported of the Team that has it and of no other. What is wrong with the amounts of several Teams together, such as
-//! guarantees beyond the capacity, is decided by the engine for statuses; [`excesses`] says it of one Team as it would be.
+//! guarantees beyond the capacity, is decided by the engine for statuses; [`excesses`] says it of one Team as it would be. What is
+//! allowed and has less effect than it seems to have is no fault, and said only when the Team is applied ([`less_than_it_seems`]).
+
+mod excesses;
+mod settings;
 
 use std::collections::BTreeMap;
 
+pub use excesses::excesses;
+pub use settings::less_than_it_seems;
+
 use crate::directory::Directory;
-use crate::engine::types::amount::{Amount, ResourceList};
 use crate::engine::types::{CURRENCY, DEFAULT_POOL, Name, Quota, Team};
 
 /// Why a team's spec is not in effect.
@@ -56,6 +62,7 @@ pub fn faults(subject: Subject<'_>, known: &Directory) -> Vec<Fault> {
         }
         found.extend(uncounted(pool, quota, known));
         found.extend(misspelt(pool, quota, known));
+        found.extend(capped(team, pool, quota, known));
     }
     let listed = |class: &Name| known.classes.as_ref().is_none_or(|classes| classes.contains_key(class));
     for (queue, class) in classes.iter().filter(|(_, class)| !listed(class)) {
@@ -123,6 +130,37 @@ fn misspelt(pool: &Name, quota: &Quota, known: &Directory) -> Option<Fault> {
     })
 }
 
+/// A guarantee above the limit of a team above. One above the limit beside it is refused.
+fn capped(team: &Team, pool: &Name, quota: &Quota, known: &Directory) -> Option<Fault> {
+    quota.guaranteed.iter().find_map(|(resource, guaranteed)| {
+        let limits = ancestors(team, known).into_iter().filter_map(|above| {
+            let limit = above.quotas.get(pool)?.limit.get(resource)?;
+            Some((*limit, &above.name))
+        });
+        let (limit, above) = limits.min().filter(|(limit, _)| guaranteed > limit)?;
+        let [guaranteed, limit] = [guaranteed, &limit].map(|amount| amount.quantity(resource));
+        let message = format!(
+            "Pool {pool}: the team is guaranteed {guaranteed} {resource}, and team {above} above it has a limit of {limit}. \
+             More than that it never gets."
+        );
+        Some(Fault { reason: "GuaranteeAboveLimit", message })
+    })
+}
+
+/// The teams above a team, the nearest first.
+fn ancestors<'a>(team: &'a Team, known: &'a Directory) -> Vec<&'a Team> {
+    let mut above: Vec<&Team> = Vec::new();
+    let mut parent = team.parent.as_ref();
+    while let Some(next) = parent.and_then(|name| known.teams.get(name)) {
+        if next.name == team.name || above.iter().any(|seen| seen.name == next.name) {
+            break;
+        }
+        above.push(next);
+        parent = next.parent.as_ref();
+    }
+    above
+}
+
 /// The largest number of edits between a name and the one that is meant.
 const NEAR: usize = 2;
 
@@ -137,100 +175,19 @@ pub fn meant<'a>(name: &str, names: impl Iterator<Item = &'a Name>) -> String {
     nearest.map(|(_, other)| format!(" Is {other} meant?")).unwrap_or_default()
 }
 
-/// Guarantees that their parent, or the nodes, do not cover once a team is as given; one sentence for each pool.
-#[must_use]
-pub fn excesses(team: &Team, known: &Directory) -> Vec<String> {
-    let of = |name: &Name| if *name == team.name { Some(team) } else { known.teams.get(name) };
-    let parent = team.parent.as_ref().and_then(of);
-    let others = known.teams.values().filter(|other| other.name != team.name);
-    let mut found = Vec::new();
-    for (pool, quota) in &team.quotas {
-        let siblings = |parent: Option<&Name>| -> Vec<&ResourceList> {
-            let of_parent = others.clone().filter(|other| match parent {
-                Some(parent) => other.parent.as_ref() == Some(parent),
-                None => other.parent.as_ref().is_none_or(|parent| !known.teams.contains_key(parent)),
-            });
-            of_parent.filter_map(|other| other.quotas.get(pool)).map(|quota| &quota.guaranteed).collect()
-        };
-        match parent.map(|parent| (&parent.name, parent.quotas.get(pool))) {
-            Some((name, Some(above))) if !above.guaranteed.is_empty() => {
-                let all: Vec<&ResourceList> =
-                    siblings(Some(name)).into_iter().chain([&quota.guaranteed]).collect();
-                let over = beyond(&all, &above.guaranteed, &quota.guaranteed);
-                if !over.is_empty() {
-                    found.push(format!(
-                        "Pool {pool}: the teams below {name} are guaranteed {}. A guarantee protects only as far as the parent's.",
-                        over.join(", ")
-                    ));
-                }
-            }
-            Some(_) => {}
-            None => {
-                let Some(offered) = known.offers.get(pool) else { continue };
-                let all: Vec<&ResourceList> = siblings(None).into_iter().chain([&quota.guaranteed]).collect();
-                // A misspelt resource is a fault, and said as one.
-                let mut concerned = quota.guaranteed.clone();
-                concerned.retain(|resource, _| {
-                    offered.contains_key(resource) || meant(resource, offered.keys()).is_empty()
-                });
-                let over = beyond(&all, offered, &concerned);
-                if !over.is_empty() {
-                    found.push(format!(
-                        "Pool {pool}: all teams are guaranteed {} that the nodes offer. Not all can be served at once.",
-                        over.join(", ")
-                    ));
-                }
-            }
-        }
-        let below = siblings(Some(&team.name));
-        if !quota.guaranteed.is_empty() {
-            let over = beyond(&below, &quota.guaranteed, &quota.guaranteed);
-            if !over.is_empty() {
-                found.push(format!(
-                    "Pool {pool}: the teams below {} are guaranteed {}. A guarantee protects only as far as the parent's.",
-                    team.name,
-                    over.join(", ")
-                ));
-            }
-        }
-    }
-    found
-}
-
-/// The resources of `concerned` of which the sum is beyond the cover, as `44 of 40 nvidia.com/gpu`, the worst first.
-fn beyond(all: &[&ResourceList], cover: &ResourceList, concerned: &ResourceList) -> Vec<String> {
-    let mut found: Vec<(Amount, Amount, &Name)> = Vec::new();
-    for resource in concerned.keys().filter(|resource| ***resource != *CURRENCY) {
-        let amounts = all.iter().filter_map(|list| list.get(resource));
-        let sum = amounts.fold(Amount::ZERO, |sum, amount| sum + *amount);
-        let covered = cover.get(resource).copied().unwrap_or_default();
-        if sum > covered {
-            found.push((sum, covered, resource));
-        }
-    }
-    found.sort_by(|a, b| {
-        let [left, right] = [(a, b), (b, a)]
-            .map(|(one, other)| i128::from(one.0.as_milli()) * i128::from(other.1.as_milli()));
-        right.cmp(&left)
-    });
-    let text = |(sum, covered, resource): (Amount, Amount, &Name)| {
-        format!("{} of {} {resource}", sum.quantity(resource), covered.quantity(resource))
-    };
-    found.into_iter().map(text).collect()
-}
-
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::api::priority::Class;
+    use crate::engine::types::amount::{Amount, ResourceList};
 
-    const GPU: &str = "nvidia.com/gpu";
+    pub const GPU: &str = "nvidia.com/gpu";
 
-    fn amounts(list: &[(&str, i64)]) -> ResourceList {
+    pub fn amounts(list: &[(&str, i64)]) -> ResourceList {
         list.iter().map(|(resource, amount)| ((*resource).into(), Amount::units(*amount))).collect()
     }
 
-    fn team(name: &str, parent: Option<&str>, pool: &str, guaranteed: &[(&str, i64)]) -> Team {
+    pub fn team(name: &str, parent: Option<&str>, pool: &str, guaranteed: &[(&str, i64)]) -> Team {
         let quota = Quota { guaranteed: amounts(guaranteed), ..Quota::default() };
         Team {
             name: name.into(),
@@ -243,7 +200,7 @@ mod tests {
         }
     }
 
-    fn known() -> Directory {
+    pub fn known() -> Directory {
         let teams = [
             team("research", None, "default", &[(GPU, 20)]),
             team("vision", Some("research"), "default", &[(GPU, 12)]),
@@ -273,6 +230,7 @@ mod tests {
         for name in ["research", "vision"] {
             assert_eq!(fault(name, &known()), None, "{name}");
             assert!(excesses(&known().teams[name], &known()).is_empty(), "{name}");
+            assert!(less_than_it_seems(&known().teams[name], &known()).is_empty(), "{name}");
         }
         // A pool without nodes offers nothing yet.
         assert!(said(&team("x", None, "h100", &[("nvidia.com/gpus", 4)]), &[]).is_empty());
@@ -324,24 +282,27 @@ mod tests {
     }
 
     #[test]
-    fn guarantees_beyond_their_cover_are_said_of_the_team_that_is_applied() {
-        let text = |team: &Team| excesses(team, &known()).join("\n");
-        let child = text(&team("new", Some("research"), "default", &[(GPU, 10)]));
-        assert!(
-            child.starts_with(
-                "Pool default: the teams below research are guaranteed 22 of 20 nvidia.com/gpu."
-            ),
-            "{child}"
+    fn a_guarantee_above_the_limit_of_a_team_above_is_a_fault_of_the_team_that_has_it() {
+        let mut known = known();
+        let limited = |name: &str, limit: i64| {
+            let mut team = team(name, None, "default", &[]);
+            team.quotas.entry("default".into()).or_default().limit = amounts(&[(GPU, limit)]);
+            team
+        };
+        let research = Team { parent: Some("all".into()), ..limited("research", 16) };
+        for team in [limited("all", 10), research] {
+            known.teams.insert(team.name.clone(), team);
+        }
+        assert_eq!(
+            fault("vision", &known).map(|fault| (fault.reason, fault.message)),
+            Some((
+                "GuaranteeAboveLimit",
+                "Pool default: the team is guaranteed 12 nvidia.com/gpu, and team all above it has a limit of 10. More than that it never gets."
+                    .to_owned()
+            ))
         );
-        let parent = text(&team("research", None, "default", &[(GPU, 4)]));
-        assert!(
-            parent.starts_with("Pool default: the teams below research are guaranteed 12 of 4"),
-            "{parent}"
-        );
-        let root = text(&team("new", None, "default", &[("cpu", 70), (GPU, 120)]));
-        assert!(
-            root.contains("guaranteed 140 of 40 nvidia.com/gpu, 70 of 64 cpu that the nodes offer"),
-            "{root}"
-        );
+        assert_eq!(fault("research", &known), None);
+        known.teams.insert("all".into(), limited("all", 12));
+        assert_eq!(fault("vision", &known), None, "a guarantee up to the limit is used in full");
     }
 }
