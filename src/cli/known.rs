@@ -59,7 +59,7 @@ mod tests {
     fn names_of_no_team_or_queue_are_told_with_those_that_there_are() {
         let row = |(team, queue): (&str, &str)| {
             let (team, queue) = (team.to_owned(), queue.to_owned());
-            TeamsRow::Queue(QueueRow { team, queue, pending: 0, running: 0, oldest: None })
+            TeamsRow::Queue(QueueRow { team, queue, pending: 0, running: 0, oldest: None, paused: None })
         };
         let rows: Vec<TeamsRow> = [("a", "day"), ("a", "night"), ("b", "day")].map(row).into();
         for (team, queue, problem) in [

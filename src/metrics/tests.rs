@@ -23,6 +23,7 @@ fn a_scrape_has_fragments_and_series_before_their_first_event() {
         pending: 2,
         oldest: Some(Time(1_000)),
         running: 0,
+        paused: crate::engine::types::Paused::No,
     };
     let figures = Figures {
         queues: vec![queue("vision")],

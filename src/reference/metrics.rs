@@ -7,7 +7,7 @@ use prometheus::proto::MetricFamily;
 use super::markdown::{code, codes, head, sentence, table};
 use crate::ask::{AskMetrics, VerdictMetrics};
 use crate::engine::types::amount::{Amount, ResourceList};
-use crate::engine::types::{Budget, BudgetView, NodeView, OnExhausted, Period, QueueView, TeamView};
+use crate::engine::types::{Budget, BudgetView, NodeView, OnExhausted, Paused, Period, QueueView, TeamView};
 use crate::engine::types::{Name, Time};
 use crate::history;
 use crate::metrics::{Figures, Metrics};
@@ -83,8 +83,14 @@ fn figures() -> Figures {
         weight: 1,
         parent: None,
     };
-    let queue =
-        QueueView { team: name.clone(), queue: name.clone(), pending: 1, oldest: Some(Time(0)), running: 0 };
+    let queue = QueueView {
+        team: name.clone(),
+        queue: name.clone(),
+        pending: 1,
+        oldest: Some(Time(0)),
+        running: 0,
+        paused: Paused::No,
+    };
     let node = NodeView {
         name: name.clone(),
         pool: name,

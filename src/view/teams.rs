@@ -8,7 +8,7 @@ use super::amounts::{Amounts, amounts};
 use crate::api::record::timestamp;
 use crate::api::team::hours;
 use crate::engine::types::amount::{Amount, ResourceList};
-use crate::engine::types::{BudgetView, QueueView, TeamView, UnadmittedView};
+use crate::engine::types::{BudgetView, Paused, QueueView, TeamView, UnadmittedView};
 
 /// A team in one pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -85,6 +85,9 @@ pub struct QueueRow {
     /// Submission time of the oldest waiting workload.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oldest: Option<Timestamp>,
+    /// How the queue is paused: `Hold` or `Drain`. Absent if it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused: Option<String>,
 }
 
 impl From<QueueView> for QueueRow {
@@ -95,6 +98,7 @@ impl From<QueueView> for QueueRow {
             pending: view.pending,
             running: view.running,
             oldest: view.oldest.map(timestamp),
+            paused: (view.paused != Paused::No).then(|| view.paused.name().to_owned()),
         }
     }
 }

@@ -185,7 +185,10 @@ fn queues(context: &Context, team: &str, teams: &Teams) -> Markup {
                 tbody {
                     @for row in teams.queues.iter().filter(|row| row.team == team) {
                         tr {
-                            th scope="row" { a href=(context.path(&format!("queue?team={team}&queue={}", row.queue))) { (row.queue) } }
+                            th scope="row" {
+                                a href=(context.path(&format!("queue?team={team}&queue={}", row.queue))) { (row.queue) }
+                                @if let Some(paused) = &row.paused { " " strong { "paused (" (paused) ")" } }
+                            }
                             td.number { (row.pending) }
                             td.number { (row.running) }
                             td { @if let Some(oldest) = row.oldest { (show::ago(oldest, context.now)) } }

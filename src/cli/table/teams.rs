@@ -33,7 +33,7 @@ const QUOTAS: [Column<QuotaLine>; 10] = [
     column("fair-share", "FAIR SHARE", Form::Right, |row, _| Value::Amount(row.fair_share.clone())),
 ];
 
-const QUEUES: [Column<QueueRow>; 5] = [
+const QUEUES: [Column<QueueRow>; 6] = [
     column("team", "TEAM", Form::Cut(8), |row, _| Value::text(&row.team)),
     column("queue", "QUEUE", Form::Cut(8), |row, _| Value::text(&row.queue)),
     column("pending", "PENDING", Form::Right, |row, _| count(row.pending)),
@@ -41,6 +41,7 @@ const QUEUES: [Column<QueueRow>; 5] = [
     column("oldest", "OLDEST", Form::Right, |row, screen| {
         row.oldest.map_or(Value::None, |oldest| Value::Span(screen.since(oldest)))
     }),
+    column("paused", "PAUSED", Form::Left, |row, _| row.paused.as_ref().map_or(Value::None, Value::text)),
 ];
 
 const BUDGETS: [Column<BudgetRow>; 8] = [
@@ -109,7 +110,10 @@ pub fn lines(teams: &Teams, accelerators: &Accelerators) -> Vec<QuotaLine> {
 
 /// Teams and their queues.
 pub fn teams(teams: &Teams, lines: &[QuotaLine], screen: &Screen, headers: bool) -> String {
-    let queues: Vec<_> = const { &QUEUES }.iter().collect();
+    // A paused queue is rare, so its column appears with the first one.
+    let some_paused = teams.queues.iter().any(|row| row.paused.is_some());
+    let queues: Vec<_> =
+        const { &QUEUES }.iter().filter(|column| some_paused || column.name != "paused").collect();
     let quotas = grid::table(&columns(teams), lines, screen, headers);
     let mut text = format!("{quotas}\n\n{}", grid::table(&queues, &teams.queues, screen, headers));
     if !teams.budgets.is_empty() {
@@ -140,6 +144,29 @@ mod tests {
         assert!(text.contains("19.05") && !text.contains("19047m"), "{text}");
         let csv = grid::csv(&columns(&answer), &lines, &screen, false).expect("CSV");
         assert!(csv.contains("19047m"), "{csv}");
+    }
+
+    #[test]
+    fn a_paused_queue_is_shown_where_there_is_one() {
+        let queue = |name: &str, paused: Option<&str>| QueueRow {
+            team: "a".into(),
+            queue: name.into(),
+            pending: 3,
+            running: 0,
+            oldest: None,
+            paused: paused.map(Into::into),
+        };
+        let answer = |queues| Teams { queues, ..Teams::default() };
+        let text = teams(&answer(vec![queue("day", None)]), &[], &Screen::new(), true);
+        assert!(!text.contains("PAUSED"), "{text}");
+        let text = teams(
+            &answer(vec![queue("day", None), queue("night", Some("Drain"))]),
+            &[],
+            &Screen::new(),
+            true,
+        );
+        let last = text.lines().last().unwrap_or_default();
+        assert!(text.contains("PAUSED") && last.contains("night") && last.ends_with("Drain"), "{text}");
     }
 
     #[test]

@@ -187,6 +187,7 @@ pub fn queues(state: &ClusterState) -> Vec<QueueView> {
                 pending,
                 oldest,
                 running,
+                paused: queue.paused,
             });
         }
     }

@@ -174,6 +174,18 @@ pub enum Paused {
     Drain,
 }
 
+impl Paused {
+    /// Its name; empty for a queue that is not paused.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::No => "",
+            Self::Hold => "Hold",
+            Self::Drain => "Drain",
+        }
+    }
+}
+
 /// What happens when a workload loses a pod: with its node, by deletion or eviction, or because it failed for good.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnPodLoss {

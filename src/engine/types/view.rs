@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::types::amount::{Amount, ResourceList};
 use crate::types::name::Name;
-use crate::types::team::Budget;
+use crate::types::team::{Budget, Paused};
 use crate::types::time::Time;
 use crate::types::units;
 use crate::types::workload::WorkloadId;
@@ -129,6 +129,8 @@ pub struct QueueView {
     pub oldest: Option<Time>,
     /// The number of running workloads.
     pub running: usize,
+    /// Whether its workloads are kept from starting.
+    pub paused: Paused,
 }
 
 /// Where a workload stands in the queue of its team for a pool.
