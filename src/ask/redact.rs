@@ -175,6 +175,7 @@ mod tests {
             name: "n1".to_owned(),
             pool: "default".to_owned(),
             schedulable: true,
+            not_ready: false,
             allocatable: Amounts::new(),
             free: Amounts::new(),
             gpus: 8,

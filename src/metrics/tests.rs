@@ -7,6 +7,7 @@ fn node(name: &str, free: i64) -> NodeView {
         name: name.into(),
         pool: "a100".into(),
         schedulable: true,
+        not_ready: false,
         allocatable: list(8),
         free: list(free),
         workloads: Vec::new(),

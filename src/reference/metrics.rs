@@ -95,6 +95,7 @@ fn figures() -> Figures {
         name: name.clone(),
         pool: name,
         schedulable: true,
+        not_ready: false,
         allocatable: one("nvidia.com/gpu"),
         free: one("nvidia.com/gpu"),
         workloads: Vec::new(),

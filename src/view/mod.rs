@@ -42,6 +42,9 @@ pub struct NodeRow {
     pub pool: String,
     /// Whether it takes new pods.
     pub schedulable: bool,
+    /// Whether it takes none because it is not Ready; else a node that takes none is cordoned.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub not_ready: bool,
     /// Its allocatable resources.
     pub allocatable: Amounts,
     /// Its free resources.
@@ -139,6 +142,16 @@ impl<'a> NodeContext<'a> {
 }
 
 impl NodeRow {
+    /// Whether it takes new pods, or why not, in the words of `kubectl get nodes` where it is not Ready.
+    #[must_use]
+    pub fn state(&self) -> &'static str {
+        match (self.schedulable, self.not_ready) {
+            (true, _) => "ready",
+            (false, true) => "NotReady",
+            (false, false) => "unschedulable",
+        }
+    }
+
     /// The row of a node.
     #[must_use]
     pub fn new(view: &NodeView, context: &NodeContext<'_>) -> Self {
@@ -151,6 +164,7 @@ impl NodeRow {
             name: view.name.to_string(),
             pool: view.pool.to_string(),
             schedulable: view.schedulable,
+            not_ready: view.not_ready,
             allocatable: amounts(&view.allocatable),
             free: amounts(&view.free),
             gpus,

@@ -9,6 +9,7 @@ fn node_view(resource: &str, all: i64, free: i64) -> NodeView {
         name: "n1".into(),
         pool: "default".into(),
         schedulable: true,
+        not_ready: false,
         allocatable: list(all),
         free: list(free),
         workloads: Vec::new(),

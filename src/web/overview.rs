@@ -166,7 +166,7 @@ fn node_cells(node: &NodeRow, palette: &Palette) -> Markup {
     let closed = !node.schedulable;
     html! {
         li.node title=(summary(node)) {
-            span.name { (node.name) @if closed { " (closed)" } }
+            span.name { (node.name) @if closed { " (" @if node.not_ready { "not ready" } @else { "closed" } ")" } }
             span.hidden { ": " (summary(node)) }
             span.cells aria-hidden="true" {
                 @for cell in cells(node, palette) { i class=[Some(&cell.class).filter(|class| !class.is_empty())] { (cell.sign) } }
@@ -235,7 +235,8 @@ fn summary(node: &NodeRow) -> String {
         format!("{} reserved for {name} of team {}", gpus_of(owner.gpus), owner.team)
     }));
     if !node.schedulable {
-        parts.push("closed to new pods".to_owned());
+        let why = if node.not_ready { "not ready, so closed" } else { "closed" };
+        parts.push(format!("{why} to new pods"));
     }
     parts.join(", ")
 }
@@ -438,5 +439,8 @@ mod tests {
             summary(&busy),
             "3 of 8 GPUs used, no team 1, red 2, 1 GPU reserved for a workload of team blue"
         );
+        let closed = |not_ready| NodeRow { schedulable: false, not_ready, ..node(Vec::new(), 8, 8) };
+        assert_eq!(summary(&closed(false)), "0 of 8 GPUs used, closed to new pods");
+        assert_eq!(summary(&closed(true)), "0 of 8 GPUs used, not ready, so closed to new pods");
     }
 }

@@ -10,9 +10,7 @@ use crate::view::{NodeRow, NodeWorkload};
 pub const COLUMNS: [Column<NodeRow>; 6] = [
     column("node", "NODE", Form::Name(12), |row, _| Value::text(&row.name)),
     column("pool", "POOL", Form::Cut(8), |row, _| Value::text(&row.pool)),
-    column("state", "STATE", Form::Left, |row, _| {
-        Value::text(if row.schedulable { "ready" } else { "unschedulable" })
-    }),
+    column("state", "STATE", Form::Left, |row, _| Value::text(row.state())),
     column("gpus", "GPUS", Form::Left, |row, _| {
         Value::Blocks(row.gpus.saturating_sub(row.gpus_free), row.gpus_free)
     }),
@@ -97,8 +95,11 @@ mod tests {
         let columns: Vec<_> = COLUMNS.iter().filter(|column| column.name != "used-by").collect();
         let text = grid::table(&columns, std::slice::from_ref(&node), &Screen::new(), false);
         assert!(text.contains("■□□□") && text.ends_with("3.5/4"), "{text}");
-        let csv = grid::csv(&columns, &[node], &Screen::new(), false).expect("CSV");
+        let csv = grid::csv(&columns, std::slice::from_ref(&node), &Screen::new(), false).expect("CSV");
         assert_eq!(csv, "n1,,unschedulable,4,3.5\n");
+        let lost = NodeRow { not_ready: true, ..node };
+        let csv = grid::csv(&columns, &[lost], &Screen::new(), false).expect("CSV");
+        assert_eq!(csv, "n1,,NotReady,4,3.5\n");
     }
 
     #[test]

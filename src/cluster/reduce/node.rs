@@ -67,6 +67,16 @@ mod tests {
     }
 
     #[test]
+    fn a_node_that_is_not_ready_is_told_from_a_cordoned_one_by_its_taints() {
+        let tainted = |key: &str| {
+            read(json!({"unschedulable": true, "taints": [{"key": key, "effect": "NoSchedule"}]}), "True")
+        };
+        assert!(tainted("node.kubernetes.io/not-ready").is_not_ready());
+        assert!(tainted(UNREACHABLE).is_not_ready());
+        assert!(!tainted("node.kubernetes.io/unschedulable").is_not_ready());
+    }
+
+    #[test]
     fn a_node_that_does_not_answer_has_the_time_of_its_taint() {
         let taint = |effect: &str| json!({"taints": [{"key": UNREACHABLE, "effect": effect, "timeAdded": "1970-01-01T00:01:00Z"}]});
         assert_eq!(read(taint("NoExecute"), "Unknown").unreachable, Some(Time(60_000)));

@@ -245,6 +245,7 @@ pub fn nodes(state: &ClusterState) -> Vec<NodeView> {
             name: node.name.clone(),
             pool: state.quotas.pool_name(info.pool).clone(),
             schedulable: node.schedulable,
+            not_ready: !node.schedulable && node.is_not_ready(),
             allocatable: node.allocatable.clone(),
             free: state
                 .resources

@@ -52,6 +52,17 @@ pub struct Node {
     pub unreachable: Option<Time>,
 }
 
+/// The taints that Kubernetes gives a node that is not Ready, or does not answer, and takes off again once it is.
+const NOT_READY: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
+
+impl Node {
+    /// Whether a taint says that it is not Ready. Kubernetes marks a cordoned node with another one.
+    #[must_use]
+    pub fn is_not_ready(&self) -> bool {
+        self.taints.iter().any(|taint| NOT_READY.contains(&&*taint.key))
+    }
+}
+
 /// A taint that repels pods without a matching toleration.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Taint {

@@ -170,6 +170,8 @@ pub struct NodeView {
     pub pool: Name,
     /// Whether new pods may be bound to it.
     pub schedulable: bool,
+    /// Whether its taints say that it is not Ready; a node that is closed without them is cordoned, as a rule.
+    pub not_ready: bool,
     /// Its allocatable amounts.
     pub allocatable: ResourceList,
     /// The amounts that are free now.
