@@ -27,7 +27,7 @@ use crate::directory::Directory;
 use crate::engine::Engine;
 use crate::engine::replay::calibration::Calibration;
 use crate::engine::replay::forecast::{Bounds, Case, Submission, forecast_shown};
-use crate::engine::types::{Reason, Time};
+use crate::engine::types::Time;
 use crate::view::{Accelerators, EtaRow, PoolAccelerators, RunRow, WhatIfRow, WorkloadRow};
 
 /// The shortest time between two forecasts.
@@ -73,9 +73,8 @@ impl Starts {
         let Self(Some(starts)) = self else { return };
         for row in rows.iter_mut().filter(|row| row.waits()) {
             // What can never start has no start to expect.
-            let never = row.head.reason == Reason::NoNodeFits.code();
             let known = starts.etas.get(&key(&row.kind, &row.head.namespace, &row.head.name));
-            if let Some((eta, run)) = known.filter(|_| !never).cloned() {
+            if let Some((eta, run)) = known.filter(|_| !row.head.never_starts).cloned() {
                 (row.eta, row.run) = (Some(eta), run);
             }
         }

@@ -83,7 +83,10 @@ impl Cluster {
     fn new(runs: Change, waiting: Vec<Change>) -> Self {
         let team = read(json!({
             "apiVersion": "sluice.dev/v1alpha1", "kind": "Team", "metadata": {"name": "a"},
-            "spec": {"quotas": [{"guaranteed": {"nvidia.com/gpu": 1}}]},
+            "spec": {
+                "quotas": [{"guaranteed": {"nvidia.com/gpu": 1}}],
+                "queues": [{"name": "default"}, {"name": "small", "limit": {"nvidia.com/gpu": 0}}],
+            },
         }));
         let amounts = json!({"cpu": "8", "memory": "8Gi", "pods": "10", "nvidia.com/gpu": "1"});
         let node = json!({"metadata": {"name": "n"}, "status": {"capacity": amounts, "allocatable": amounts,
@@ -201,7 +204,12 @@ async fn without_a_time_limit_there_is_no_estimate() {
 #[tokio::test]
 async fn what_can_never_start_has_no_expected_start() {
     let running = job("runs", Some((Duration::ZERO, "1h")));
-    let cluster = Cluster::new(running, vec![job("waits", None), job_with("never", None, 50)]);
+    let mut limited = held("limited");
+    limited["metadata"]["labels"] = json!({names::QUEUE: "small"});
+    limited["metadata"]["uid"] = "limited".into();
+    let limited = target::job::job(&read(limited), now());
+    let limited = Change::Job(Seen::Object(limited.uid.clone(), limited));
+    let cluster = Cluster::new(running, vec![job("waits", None), job_with("never", None, 50), limited]);
     let rows = cluster.workloads().await;
     let eta_of = |name: &str| {
         let mut rows = rows.as_array().into_iter().flatten();
@@ -209,6 +217,7 @@ async fn what_can_never_start_has_no_expected_start() {
     };
     assert!(eta_of("waits").is_object(), "{rows}");
     assert!(eta_of("never").is_null(), "{rows}");
+    assert!(eta_of("limited").is_null(), "no wait brings it below the limit of its queue: {rows}");
 }
 
 #[tokio::test]

@@ -194,13 +194,20 @@ pub struct WorkloadHead {
     pub reason: String,
     /// One sentence with the numbers and the workloads involved.
     pub message: String,
+    /// Whether it can never start as nodes, quotas and queues are, so that it has no expected start and no place in the queue.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub never_starts: bool,
 }
 
 impl WorkloadHead {
     /// Identity and verdict of a workload in the queue of this name; without a verdict it has not been considered yet.
     pub fn new(workload: &Workload, queue: &str, verdict: Option<Verdict>) -> Self {
-        let not_considered =
-            || Verdict { state: State::Pending, reason: Reason::NotYetConsidered, message: String::new() };
+        let not_considered = || Verdict {
+            state: State::Pending,
+            reason: Reason::NotYetConsidered,
+            message: String::new(),
+            never: false,
+        };
         let verdict = verdict.unwrap_or_else(not_considered);
         Self {
             namespace: workload.namespace.to_string(),
@@ -210,6 +217,7 @@ impl WorkloadHead {
             state: format!("{:?}", verdict.state),
             reason: verdict.reason.code().to_owned(),
             message: verdict.message,
+            never_starts: verdict.never,
         }
     }
 }
@@ -398,7 +406,7 @@ impl WhatIfRow {
         let admission = result.admission.as_ref();
         let forecast::Prospect { eta, grounds, place, .. } = result;
         // What can never start waits for no run, and has no place among what may.
-        let never = result.verdict.as_ref().is_some_and(|verdict| verdict.reason == Reason::NoNodeFits);
+        let never = result.verdict.as_ref().is_some_and(|verdict| verdict.never);
         let grounds = if never { &Err(Unbounded::NothingEnds) } else { grounds };
         let place = place.as_ref().filter(|_| !never);
         let victims = result.displaced.iter().zip(&result.fates);

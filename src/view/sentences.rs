@@ -48,7 +48,7 @@ impl WhatIfRow {
                 };
                 let waits = format!("Would wait. {}: {}", head.reason, head.message);
                 // Nothing is in the way of what can never start.
-                if head.reason == Reason::NoNodeFits.code() { vec![waits] } else { vec![waits, expected] }
+                if head.never_starts { vec![waits] } else { vec![waits, expected] }
             }
         };
         if let Some(place) = self.eta.place.as_ref().filter(|_| head.state == "Pending") {
@@ -220,8 +220,11 @@ mod tests {
         let unknown = row("Pending", json!({}));
         assert_eq!(unknown.sentences(now(), &utc)[1], "No estimate: why.");
         assert_eq!(unknown.without_start().sentences(now(), &utc)[1], NOT_NOW);
-        let never = row("Pending", json!({"reason": "NoNodeFits", "message": "Can never start: why."}));
-        assert_eq!(never.sentences(now(), &utc), ["Would wait. NoNodeFits: Can never start: why."]);
+        let never = row(
+            "Pending",
+            json!({"reason": "QueueLimit", "message": "Can never start: why.", "neverStarts": true}),
+        );
+        assert_eq!(never.sentences(now(), &utc), ["Would wait. QueueLimit: Can never start: why."]);
         let held = row("Held", json!({"message": "On hold: suspended by its user."}));
         assert_eq!(
             held.sentences(now(), &utc),

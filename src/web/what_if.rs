@@ -13,7 +13,6 @@ use super::query::pairs;
 use super::show;
 use crate::api::question::{QuestionSpec, WhatIfFilter};
 use crate::client::{self, Scope};
-use crate::engine::types::Reason;
 use crate::engine::types::runs_on;
 use crate::view::WhatIfRow;
 
@@ -102,7 +101,7 @@ fn result(context: &Context, row: &WhatIfRow) -> Markup {
             p { strong { (head.reason) } " " (head.message) }
             dl.facts {
                 dt { "Team" } dd { (show::team(context, &head.team)) @if !head.queue.is_empty() { ", queue " (head.queue) } }
-                @if head.reason != Reason::NoNodeFits.code() {
+                @if !head.never_starts {
                     dt { "Expected start" }
                     dd { (show::eta(&row.eta, context.now)) @if !row.eta.message.is_empty() { ". " (row.eta.message) } }
                 }

@@ -1,9 +1,10 @@
 //! The verdicts on waiting workloads (law 14).
 
 use sluice_engine::Engine;
-use sluice_engine::types::amount::Amount;
+use sluice_engine::types::amount::{Amount, ResourceList};
 use sluice_engine::types::{
-    Action, Event, Name, Node, PodShape, Reason, Time, Topology, Workload, WorkloadKind,
+    Action, DEFAULT_POOL, Event, Name, Node, PodShape, Pool, Quota, Reason, State, Team, Time, Topology,
+    Workload, WorkloadKind,
 };
 
 use super::world::{World, gpus, node, team};
@@ -85,6 +86,39 @@ fn a_verdict_names_the_level_that_does_not_hold_and_says_what_can_never_start() 
         let said = said(queue, gpus);
         assert!(said.starts_with(sentence), "{said}");
     }
+}
+
+#[test]
+fn what_can_start_in_one_of_its_pools_is_not_said_to_start_never() {
+    let mut engine = Engine::new();
+    let quota = |limit: Option<i64>| Quota { limit: limit.map(gpus).unwrap_or_default(), ..Quota::default() };
+    let quotas = [("a100".into(), quota(None)), (DEFAULT_POOL.into(), quota(Some(2)))].into();
+    engine.apply(Event::TeamApplied(Team { quotas, ..team("t", None, 0, None) }), Time(0));
+    let pool = Pool {
+        name: "a100".into(),
+        node_selector: [("gpu".into(), "a100".into())].into(),
+        topology: Vec::new(),
+        weights: ResourceList::new(),
+    };
+    engine.apply(Event::PoolApplied(pool), Time(0));
+    engine.apply(Event::NodeApplied(node("n", 8)), Time(0));
+    let labels = [("gpu".into(), "a100".into())].into();
+    engine.apply(Event::NodeApplied(Node { labels, ..node("a", 4) }), Time(0));
+    let mut verdict = |name: &str, pools: &[&str]| {
+        let shape = PodShape { requests: gpus(4), ..PodShape::default() };
+        let job = Workload::job(&"t".into(), &name.into(), 1, shape, Time(0));
+        let pools = pools.iter().map(|pool| (*pool).into()).collect();
+        let id = job.id.clone();
+        engine.apply(Event::workload(Workload { pools, ..job }), Time(0));
+        engine.plan(Time(0));
+        engine.verdict(&id).expect("a verdict")
+    };
+    let runs = verdict("first", &["a100"]);
+    assert_eq!(runs.state, State::Running);
+    let waits = verdict("second", &["a100", DEFAULT_POOL]);
+    assert!(!waits.never && waits.reason == Reason::NoRoom, "{waits:?}");
+    let never = verdict("third", &[DEFAULT_POOL]);
+    assert!(never.never && never.reason == Reason::TeamLimit, "{never:?}");
 }
 
 #[test]

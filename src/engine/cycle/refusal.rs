@@ -79,7 +79,9 @@ fn beyond_budget(
     }
     let spent = explain::budget_spent(state, waiting, pool, at, may_borrow);
     match never_by_quota(state, waiting, pool) {
-        Some(never) => Verdict { message: format!("{} {}", never.message, spent.message), ..spent },
+        Some(never) => {
+            Verdict { message: format!("{} {}", never.message, spent.message), never: true, ..spent }
+        }
         None => spent,
     }
 }
@@ -116,7 +118,7 @@ pub fn unfunded(state: &ClusterState, id: &WorkloadId) -> Option<Verdict> {
     let verdict = |pool: &PoolId| funded(state, waiting.in_pool(state, *pool), *pool).verdict();
     let verdicts: Option<Vec<Verdict>> = pools.iter().map(verdict).collect();
     // Of equal ones the first.
-    verdicts?.into_iter().rev().max_by_key(|verdict| nearness(verdict.reason))
+    verdicts?.into_iter().rev().max_by_key(nearness)
 }
 
 /// Why a workload cannot start in any pool, if its queue is unknown or its queue's limit is reached.
@@ -146,8 +148,7 @@ fn never_anywhere(state: &ClusterState, info: &WorkloadInfo) -> Option<Verdict> 
 /// Why a workload can never start in a pool as limits, guarantees and lending stand, whatever of them is in use.
 #[must_use]
 pub fn never_by_quota(state: &ClusterState, waiting: &WaitingWorkload, pool: PoolId) -> Option<Verdict> {
-    let limit =
-        || explain::above_limit(state, waiting, pool).map(|never| explain::pending(Reason::TeamLimit, never));
+    let limit = || explain::above_limit(state, waiting, pool);
     if waiting.preemptible {
         explain::never_lent(state, waiting, pool).or_else(limit)
     } else {
@@ -189,13 +190,13 @@ fn may_not_borrow(state: &ClusterState, waiting: &WaitingWorkload, pool: PoolId)
 /// The verdict to report of those of the pools: the one that a start may follow soonest. `names` are the pools
 /// that the workload asks for.
 pub fn across_pools(verdicts: impl IntoIterator<Item = Verdict>, names: &[Name]) -> Verdict {
-    let best = verdicts.into_iter().max_by_key(|verdict| nearness(verdict.reason));
+    let best = verdicts.into_iter().max_by_key(nearness);
     best.unwrap_or_else(|| explain::no_pool(names))
 }
 
-/// How near a start is with a reason, compared with other reasons.
-fn nearness(reason: Reason) -> u8 {
-    match reason {
+/// How near a start is with a verdict, compared with others: where it can never follow in one pool, it may in another.
+fn nearness(verdict: &Verdict) -> (bool, u8) {
+    let near = match verdict.reason {
         Reason::WaitingForEviction => 6,
         Reason::RoomHeld | Reason::Reserved => 5,
         Reason::Fragmented | Reason::Constrained => 4,
@@ -203,5 +204,6 @@ fn nearness(reason: Reason) -> u8 {
         Reason::LendingLimit => 2,
         Reason::NoNodeFits => 0,
         _ => 1,
-    }
+    };
+    (!verdict.never, near)
 }

@@ -13,7 +13,7 @@ use crate::types::{
 /// The state of a workload and its reason.
 pub fn verdict(scheduler: &Scheduler, id: &WorkloadId) -> Option<Verdict> {
     let info = scheduler.state.get(id)?;
-    let at = |state, reason, message: String| Some(Verdict { state, reason, message });
+    let at = |state, reason, message: String| Some(Verdict { state, reason, message, never: false });
     match &info.phase {
         Phase::Hold => Some(held(&info.workload)),
         Phase::Finished => at(State::Finished, Reason::Finished, "Has ended.".to_owned()),
@@ -76,7 +76,7 @@ fn running(scheduler: &Scheduler, info: &WorkloadInfo, admission: &Admission) ->
              {pool} (charged pods by node: {nodes})."
         ),
     };
-    Verdict { state: State::Running, reason, message }
+    Verdict { state: State::Running, reason, message, never: false }
 }
 
 /// Whether no quota of the pool of an admitted workload lists anything that it asks for.
@@ -110,6 +110,7 @@ fn held(workload: &Workload) -> Verdict {
             message: "On hold by its annotation sluice.dev/hold, and keeps its place in the queue. Remove the annotation to \
                       release it."
                 .to_owned(),
+            never: false,
         },
         _ => {
             let why = match workload.pods {
@@ -117,7 +118,7 @@ fn held(workload: &Workload) -> Verdict {
                 _ => "suspended by its user",
             };
             let message = format!("On hold: {why}.");
-            Verdict { state: State::Held, reason: Reason::HeldByUser, message }
+            Verdict { state: State::Held, reason: Reason::HeldByUser, message, never: false }
         }
     }
 }
@@ -203,7 +204,10 @@ fn with_overdue(scheduler: &Scheduler, info: &WorkloadInfo, verdict: Verdict) ->
             let message = format!("{} {waited}, so it comes first in its team.", verdict.message);
             Verdict { message, ..verdict }
         }
-        _ => explain::pending(Reason::WaitedTooLong, format!("{waited}. {}", verdict.message)),
+        _ => {
+            let message = format!("{waited}. {}", verdict.message);
+            Verdict { reason: Reason::WaitedTooLong, message, ..verdict }
+        }
     }
 }
 
@@ -268,6 +272,9 @@ fn with_avoided_nodes(info: &WorkloadInfo, verdict: Verdict) -> Verdict {
         return verdict;
     };
     let message = format!("{} {}; avoided for now.", verdict.message, explain::stuck(avoided));
-    let reason = if verdict.reason == Reason::NoNodeFits { Reason::NotPlaced } else { verdict.reason };
-    Verdict { reason, message, ..verdict }
+    // What these nodes would hold starts once they are not avoided any more.
+    match verdict.reason {
+        Reason::NoNodeFits => Verdict { reason: Reason::NotPlaced, message, never: false, ..verdict },
+        _ => Verdict { message, ..verdict },
+    }
 }

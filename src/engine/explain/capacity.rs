@@ -1,7 +1,7 @@
 //! Sentences about the nodes of a pool: why they cannot hold a workload, ever or now.
 
 use crate::explain::names::{amounts, amounts_of, label};
-use crate::explain::verdicts::pending;
+use crate::explain::verdicts::{never, pending};
 use crate::placement::{self, Capacity, Closed, Constraint, Obstacle, Request};
 use crate::state::cluster::ClusterState;
 use crate::types::amount::ResourceList;
@@ -20,7 +20,7 @@ pub fn unoffered(state: &ClusterState, requests: &ResourceList) -> Verdict {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    pending(Reason::NoNodeFits, format!("Can never start: no node offers {}{more}.", named.join(", ")))
+    never(Reason::NoNodeFits, format!("Can never start: no node offers {}{more}.", named.join(", ")))
 }
 
 /// The open nodes of a pool could not hold the pods of a workload even if they were empty; `None` if they could.
@@ -73,7 +73,7 @@ pub fn no_node(state: &ClusterState, nodes: &[NodeId], request: &Request<'_>) ->
             "{beginning}: the matching {open}nodes of pool {pool} hold at most {most} of its {pods} pods."
         )
     };
-    Some(pending(reason, message))
+    Some(Verdict { never: reason == Reason::NoNodeFits, ..pending(reason, message) })
 }
 
 /// The nodes have no capacity for a workload now.

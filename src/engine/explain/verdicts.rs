@@ -19,7 +19,12 @@ use crate::types::vector::Vector;
 use crate::types::{FailReason, Name, Queue, Reason, State, Time, Verdict, WorkloadId, span, span_at_most};
 
 pub fn pending(reason: Reason, message: String) -> Verdict {
-    Verdict { state: State::Pending, reason, message }
+    Verdict { state: State::Pending, reason, message, never: false }
+}
+
+/// A workload can never start, as nodes, quotas and queues are.
+pub fn never(reason: Reason, message: String) -> Verdict {
+    Verdict { never: true, ..pending(reason, message) }
 }
 
 /// A workload could start, but would delay the owner of a reservation.
@@ -137,7 +142,7 @@ pub fn unknown(info: &WorkloadInfo, reason: Reason) -> Verdict {
 
 /// None of a workload's pools has a node.
 pub fn no_pool(pools: &[Name]) -> Verdict {
-    pending(Reason::NoNodeFits, format!("Can never start: no node is in pool {}.", pools.join(", ")))
+    never(Reason::NoNodeFits, format!("Can never start: no node is in pool {}.", pools.join(", ")))
 }
 
 /// The limit of a queue of a resource.
@@ -159,7 +164,7 @@ pub fn above_queue_limit(state: &ClusterState, info: &WorkloadInfo, queue: &Queu
         "Can never start as the limit stands: it needs {need}, and queue {} has a limit of {limit}.",
         queue.name
     );
-    Some(pending(Reason::QueueLimit, message))
+    Some(never(Reason::QueueLimit, message))
 }
 
 /// The queue of a workload is at its limit of a resource.
@@ -191,28 +196,29 @@ pub fn team_limit(
     pool: PoolId,
     (at, index): (TeamId, usize),
 ) -> Verdict {
-    let message = above_limit(state, waiting, pool).unwrap_or_else(|| {
-        let quota = state.quotas.quota_usage(pool, at);
-        let limit = quota.limit.get(&index).copied().unwrap_or(0);
-        let kept = match quota.incoming(index) {
-            0 => String::new(),
-            kept => format!(", and {} of it are kept for preemptors", named(state, index, kept)),
-        };
-        format!(
-            "Needs {}; team {} uses {} of its limit of {} in pool {}{kept}.",
-            named(state, index, waiting.total.get(index)),
-            state.quotas.team(at).name,
-            quantity(state, index, quota.held.get(index)),
-            named(state, index, limit),
-            state.quotas.pool_name(pool),
-        )
-    });
+    if let Some(never) = above_limit(state, waiting, pool) {
+        return never;
+    }
+    let quota = state.quotas.quota_usage(pool, at);
+    let limit = quota.limit.get(&index).copied().unwrap_or(0);
+    let kept = match quota.incoming(index) {
+        0 => String::new(),
+        kept => format!(", and {} of it are kept for preemptors", named(state, index, kept)),
+    };
+    let message = format!(
+        "Needs {}; team {} uses {} of its limit of {} in pool {}{kept}.",
+        named(state, index, waiting.total.get(index)),
+        state.quotas.team(at).name,
+        quantity(state, index, quota.held.get(index)),
+        named(state, index, limit),
+        state.quotas.pool_name(pool),
+    );
     pending(Reason::TeamLimit, message)
 }
 
 /// A workload alone needs more than the limit of a team on its path; `None` where it does not, or may start at a smaller
 /// size.
-pub fn above_limit(state: &ClusterState, waiting: &WaitingWorkload, pool: PoolId) -> Option<String> {
+pub fn above_limit(state: &ClusterState, waiting: &WaitingWorkload, pool: PoolId) -> Option<Verdict> {
     let (at, index, limit) = state.quotas.team(waiting.team).path.iter().find_map(|at| {
         let mut limits = state.quotas.quota_usage(pool, *at).limit.iter();
         let (index, limit) = limits.find(|(index, limit)| waiting.total.get(**index) > **limit)?;
@@ -221,13 +227,14 @@ pub fn above_limit(state: &ClusterState, waiting: &WaitingWorkload, pool: PoolId
     if state.at(waiting.index).is_some_and(|info| rules::may_shrink(state, info)) {
         return None;
     }
-    Some(format!(
+    let message = format!(
         "Can never start in pool {} as the limit stands: it needs {}, and team {} has a limit of {}.",
         state.quotas.pool_name(pool),
         named(state, index, waiting.total.get(index)),
         state.quotas.team(at).name,
         named(state, index, limit),
-    ))
+    );
+    Some(never(Reason::TeamLimit, message))
 }
 
 /// The first level and resource of a guarantee that does not hold a workload that is not preemptible, beside other such work or
@@ -263,7 +270,7 @@ pub fn never_guaranteed(state: &ClusterState, waiting: &WaitingWorkload, pool: P
         state.quotas.team(at).name,
         named(state, index, guaranteed),
     );
-    Some(pending(Reason::NotPreemptibleOverGuarantee, message))
+    Some(never(Reason::NotPreemptibleOverGuarantee, message))
 }
 
 /// A workload that is not preemptible does not fit a guarantee on its path. The sentence names the first level and resource
@@ -331,7 +338,7 @@ pub fn never_lent(state: &ClusterState, waiting: &WaitingWorkload, pool: PoolId)
         quantity(state, index, kept),
         named(state, index, most),
     );
-    Some(pending(Reason::LendingLimit, message))
+    Some(never(Reason::LendingLimit, message))
 }
 
 /// The part of `total` that a team, or one above it, would borrow.

@@ -9,6 +9,8 @@ pub struct Verdict {
     pub reason: Reason,
     /// One sentence with the rule, the numbers and the workloads involved.
     pub message: String,
+    /// Whether the workload can never start as nodes, quotas and queues are, whatever of them is free.
+    pub never: bool,
 }
 
 /// How sentences say what a workload runs on: outside all quotas if it asks for nothing that a quota of its pool lists, so that it
