@@ -80,7 +80,8 @@ impl Default for Waiting {
 #[derive(Debug)]
 struct Told {
     next: Time,
-    reason: Option<Reason>,
+    /// The reason, and whether it said that the workload can never start.
+    reason: Option<(Reason, bool)>,
     at: Option<Time>,
     /// The number of its events, which tells those of one reason apart.
     times: u32,
@@ -161,13 +162,13 @@ impl Waiting {
         now: Time,
     ) {
         let Some(told) = self.told.get_mut(id) else { return };
-        let kind = kind_of(verdict.reason);
-        let held = |reason: Option<Reason>| reason.is_some_and(is_held);
+        let kind = kind_of(verdict);
+        let held = |said: Option<(Reason, bool)>| said.is_some_and(|(reason, _)| is_held(reason));
         let released = held(told.reason) && !is_held(verdict.reason);
         let by_user = released || is_held(verdict.reason) && !held(told.reason);
         let again = told.at.map_or(now, |at| at.after(BETWEEN));
         let next = match kind {
-            _ if told.reason == Some(verdict.reason) => now.after(PERIOD),
+            _ if told.reason == Some((verdict.reason, verdict.never)) => now.after(PERIOD),
             Kind::Silent if !released => now.after(DELAY),
             _ if again > now && !by_user => again,
             _ => {
@@ -179,7 +180,8 @@ impl Waiting {
                     }
                     Kind::Told { warning, reason } => {
                         let rollout = mirror.rollout(id).map(|text| format!(" {text}")).unwrap_or_default();
-                        let place = place(engine, &managed.workload).unwrap_or_default();
+                        let place = place(engine, &managed.workload).filter(|_| !verdict.never);
+                        let place = place.unwrap_or_default();
                         (
                             warning,
                             reason,
@@ -223,7 +225,7 @@ impl Waiting {
                     occasion: occasion.clone(),
                     note: note.clone(),
                 });
-                told.reason = (!released).then_some(verdict.reason);
+                told.reason = (!released).then_some((verdict.reason, verdict.never));
                 told.at = Some(now);
                 now.after(if released { BETWEEN } else { PERIOD })
             }
@@ -256,17 +258,18 @@ fn is_held(reason: Reason) -> bool {
     matches!(reason, Reason::OnHold | Reason::HeldByUser)
 }
 
-/// How a reason is published: what passes by waiting is Normal.
-fn kind_of(reason: Reason) -> Kind {
-    match reason {
+/// How a verdict is published: what passes by waiting is Normal.
+fn kind_of(verdict: &Verdict) -> Kind {
+    match verdict.reason {
         Reason::NotYetConsidered | Reason::Failing | Reason::WaitingForEviction => Kind::Silent,
         Reason::OnHold | Reason::HeldByUser => Kind::Told { warning: false, reason: "Held" },
+        Reason::WaitedTooLong => Kind::Told { warning: true, reason: "WaitedTooLong" },
+        _ if verdict.never => Kind::Told { warning: true, reason: CAN_NEVER_START },
         Reason::NoNodeFits
         | Reason::UnknownTeam
         | Reason::UnknownQueue
         | Reason::UnlikePods
         | Reason::Uncounted => Kind::Told { warning: true, reason: CAN_NEVER_START },
-        Reason::WaitedTooLong => Kind::Told { warning: true, reason: "WaitedTooLong" },
         _ => Kind::Told { warning: false, reason: "Waiting" },
     }
 }
@@ -285,6 +288,21 @@ mod tests {
     fn job(name: &str, hold: bool) -> Workload {
         let job = Workload::job(&"a".into(), &name.into(), 1, PodShape::default(), Time(0));
         Workload { hold, ..job }
+    }
+
+    #[test]
+    fn what_can_never_start_for_a_limit_is_published_like_what_fits_no_node() {
+        let reason = |reason, never| {
+            let verdict = Verdict { state: State::Pending, reason, message: String::new(), never };
+            match kind_of(&verdict) {
+                Kind::Told { warning, reason } => (warning, reason),
+                Kind::Silent => (false, ""),
+            }
+        };
+        assert_eq!(reason(Reason::QueueLimit, true), (true, CAN_NEVER_START));
+        assert_eq!(reason(Reason::QueueLimit, false), (false, "Waiting"));
+        assert_eq!(reason(Reason::WaitedTooLong, true), (true, "WaitedTooLong"), "that is the news then");
+        assert_eq!(reason(Reason::NoNodeFits, true), (true, CAN_NEVER_START));
     }
 
     #[test]
