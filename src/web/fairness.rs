@@ -101,7 +101,7 @@ fn table(
                         @let (share, used) = (count(&row.fair_share), count(&row.used));
                         tr {
                             th scope="row" { (show::key(palette, &row.team)) (show::team(context, &row.team)) }
-                            td data-label="Used against fair share" { (show::meter(&palette.class(&row.team), used, count(&row.borrowed), share, None, most)) }
+                            td data-label="Used against fair share" { (show::meter(&palette.class(&row.team), used, count(&row.borrowed), ("fair share", share), None, most)) }
                             td.number data-label="Fair share" { (gpus(share)) }
                             td.number data-label="Used" { (gpus(used)) }
                             td.number data-label="Difference" { @if used > share + 0.001 { "+" } (gpus(used - share)) }

@@ -349,7 +349,7 @@ fn team_table(context: &Context, seen: &Seen) -> Markup {
                                 th scope="row" { (show::key(palette, &row.team)) (show::team(context, &row.team)) }
                                 td data-label="Pool" { (row.pool) }
                                 td data-label="GPUs used" {
-                                    (show::meter(&palette.class(&row.team), count(&row.used), count(&row.borrowed), count(&row.guaranteed),
+                                    (show::meter(&palette.class(&row.team), count(&row.used), count(&row.borrowed), ("guarantee", count(&row.guaranteed)),
                                         Some(count(&row.limit)).filter(|_| row.limit.keys().any(|resource| accelerators.contains(resource))), most))
                                 }
                                 td.number data-label="Used" { (gpus(count(&row.used))) }

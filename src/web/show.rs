@@ -101,12 +101,13 @@ pub fn bar(class: &str, used: f64, both: f64, text: &str) -> Markup {
     }
 }
 
-/// How much of something is used: what is within the guarantee and what is borrowed, against guarantee and limit.
+/// How much of something is used: what is within the guarantee and what is borrowed, against a mark, such as the guarantee, and the
+/// limit. The mark has the name that its text says.
 pub fn meter(
     class: &str,
     used: f64,
     borrowed: f64,
-    guaranteed: f64,
+    (mark, marked): (&str, f64),
     limit: Option<f64>,
     most: f64,
 ) -> Markup {
@@ -115,10 +116,10 @@ pub fn meter(
     let own = (used - borrowed).max(0.0);
     let limit_text = limit.map(|limit| format!(", limit {}", number(limit))).unwrap_or_default();
     let text = format!(
-        "{} used, of it {} borrowed; {} guaranteed{limit_text}",
+        "{} used, of it {} borrowed; {mark} {}{limit_text}",
         number(used),
         number(borrowed),
-        number(guaranteed)
+        number(marked)
     );
     html! {
         svg.meter viewBox=(format!("0 0 {WIDTH} 18")) preserveAspectRatio="none" role="img" aria-label=(text) {
@@ -128,7 +129,7 @@ pub fn meter(
                 rect.bar x="0" y="3" width=(number(x(own))) height="12" {}
                 rect.area.borrowed x=(number(x(own))) y="3" width=(number(x(used) - x(own))) height="12" {}
             }
-            @if guaranteed > 0.0 { path.line d=(format!("M{} 0V18", number(x(guaranteed).max(1.0)))) {} }
+            @if marked > 0.0 { path.line d=(format!("M{} 0V18", number(x(marked).max(1.0)))) {} }
             @if let Some(limit) = limit { path.capacity d=(format!("M{} 0V18", number(x(limit).max(1.0)))) {} }
         }
     }

@@ -120,7 +120,7 @@ fn quota(row: &TeamRow, class: &str, accelerators: &Accelerators) -> Markup {
     html! {
         section.quota aria-label=(format!("Pool {}", row.pool)) {
             h3 { "Pool " (row.pool) }
-            (show::meter(class, count(&row.used), count(&row.borrowed), count(&row.guaranteed), limit, most))
+            (show::meter(class, count(&row.used), count(&row.borrowed), ("guarantee", count(&row.guaranteed)), limit, most))
             p {
                 (gpus(count(&row.used))) " GPUs used of " (gpus(count(&row.guaranteed))) " guaranteed"
                 @if let Some(limit) = limit { " and at most " (gpus(limit)) }

@@ -219,8 +219,8 @@ async fn pages_show_what_the_answers_say() {
             "/ns/a/plan",
             &["Expected: a/job-5", "a/&lt;job&gt;-1 (team blue): 4 GPUs", "Work of another namespace"],
         ),
-        ("/ns/a/fairness", &["Pool default", "next", "+5"]),
-        ("/ns/a/team/red", &["It borrows", "30 GPUs used of 20 guaranteed", "dora"]),
+        ("/ns/a/fairness", &["Pool default", "next", "+5", "30 used, of it 10 borrowed; fair share 25\""]),
+        ("/ns/a/team/red", &["It borrows", "30 GPUs used of 20 guaranteed", "guarantee 20\"", "dora"]),
         (
             "/ns/a/workload/job-1",
             &[
