@@ -184,7 +184,12 @@ pub fn answer(question: Question, engine: &Engine, mirror: &Mirror, preview: Opt
             // Of a pod of a group people ask by its own name.
             let group = mirror.group_of(&namespace, &name).filter(|_| found.is_empty());
             found.extend(group.and_then(|id| engine.workload(id)));
-            drop(to.send(found.into_iter().map(|workload| row(workload, &accelerators)).collect()));
+            let named = |workload: &Workload| {
+                let seen = mirror.workload(&workload.id).filter(|_| workload.kind != WorkloadKind::PodGroup);
+                let uid = seen.map(|(managed, _)| managed.facts.uid.to_string());
+                WorkloadRow { uid, ..row(workload, &accelerators) }
+            };
+            drop(to.send(found.into_iter().map(named).collect()));
         }
         Question::Engine(to) => drop(to.send(copy(engine, mirror))),
         Question::Candidate(managed, known, to) => {

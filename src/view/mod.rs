@@ -250,6 +250,9 @@ pub struct WorkloadRow {
     /// Identity and verdict.
     #[serde(flatten)]
     pub head: WorkloadHead,
+    /// The UID of its object, where one workload is asked for by name. A group of pods has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
     /// The user that submitted it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
@@ -454,6 +457,7 @@ impl WorkloadRow {
         Self {
             kind: workload.kind.to_string(),
             head: WorkloadHead::new(workload, queue, engine.verdict(&workload.id)),
+            uid: None,
             user: workload.user.as_ref().map(ToString::to_string),
             priority: workload.priority,
             queue_priority,

@@ -34,6 +34,13 @@ fn answer(count: usize, path: &str, spec: &Value) -> (u16, Value) {
         let message = r#"admission webhook "questions.mutate.sluice.dev" denied the request: the history is off: Sluice"#;
         return (501, json!({"kind": "Status", "status": "Failure", "message": message, "code": 501}));
     }
+    if path.ends_with("/events") {
+        let event = |uid: &str, reason: &str| {
+            json!({"reason": reason, "lastTimestamp": "2026-11-24T09:00:00Z", "reportingComponent": "sluice.dev/controller",
+                "involvedObject": {"kind": "Job", "name": "job-1", "uid": uid}})
+        };
+        return (200, json!({"items": [event("u-1", "Waiting"), event("u-0", "OfItsNamesake")]}));
+    }
     let of = |at: usize| if at.is_multiple_of(2) { "red" } else { "blue" };
     let rows: Vec<Value> = if spec["report"].is_object() {
         let begins = spec["report"]["cuts"].as_array().cloned().unwrap_or_default();
@@ -80,7 +87,7 @@ fn answer(count: usize, path: &str, spec: &Value) -> (u16, Value) {
     } else {
         let most = spec["limit"].as_u64().map_or(1_000, |limit| usize::try_from(limit).unwrap_or(1));
         let row = |at: usize| {
-            json!({"kind": "Job", "namespace": "a", "name": format!("job-{at}"), "team": of(at), "queue": "default",
+            json!({"kind": "Job", "namespace": "a", "name": format!("job-{at}"), "uid": format!("u-{at}"), "team": of(at), "queue": "default",
             "state": if at < 3 { "Running" } else { "Pending" }, "reason": "NoRoom",
             "message": format!("Needs {at} <more> GPUs than are free in pool default."), "user": "dora", "priority": 0,
             "pods": 2, "requests": {"nvidia.com/gpu.shared": "7"}, "gpus": 3.5, "nodes": {}, "borrowed": false,
@@ -248,6 +255,12 @@ async fn pages_show_what_the_answers_say() {
             assert!(text.contains(expected), "{path} does not say {expected:?}: {text}");
         }
     }
+}
+
+#[tokio::test]
+async fn the_page_of_a_workload_leaves_out_events_of_an_earlier_one_of_its_name() {
+    let Got { text, .. } = get_page(&forwarding(3), "/ns/a/workload/job-1").await;
+    assert!(text.contains("<strong>Waiting</strong>") && !text.contains("OfItsNamesake"), "{text}");
 }
 
 #[tokio::test]

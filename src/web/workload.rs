@@ -51,6 +51,7 @@ struct Event {
 #[serde(default)]
 struct Involved {
     kind: String,
+    uid: String,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -60,6 +61,12 @@ struct Series {
 }
 
 impl Event {
+    /// Whether it is about the object of a row, and not about an earlier one of the same name.
+    fn is_about(&self, row: &WorkloadRow) -> bool {
+        let Involved { kind, uid } = &self.involved_object;
+        *kind == row.kind && (uid.is_empty() || row.uid.as_ref().is_none_or(|own| own == uid))
+    }
+
     fn at(&self) -> Option<Timestamp> {
         let again = self.series.as_ref().and_then(|series| series.last_observed_time);
         again.or(self.last_timestamp).or(self.event_time)
@@ -178,7 +185,7 @@ fn story(row: &WorkloadRow, events: &[Event], now: Timestamp) -> Markup {
         story.push(plain(admitted, format!("Admitted {how}, on {nodes}")));
     }
     // Those of its pods have other names. Sluice reports as sluice.dev/controller, the rest is of Kubernetes.
-    for event in events.iter().filter(|event| event.involved_object.kind == row.kind) {
+    for event in events.iter().filter(|event| event.is_about(row)) {
         let Some(at) = event.at() else { continue };
         let own = if event.reporting_component.starts_with("sluice.dev/") { "" } else { "Kubernetes: " };
         let what = format!("{own}{}", event.reason);
