@@ -12,7 +12,9 @@ use crate::cluster::status::Report;
 use crate::cluster::target::{Managed, Target};
 use crate::engine::Engine;
 use crate::engine::types::amount::ResourceList;
-use crate::engine::types::{Name, Observed, TeamView, Time, Workload, WorkloadId, WorkloadKind};
+use crate::engine::types::{
+    FailReason, Name, Observed, TeamView, Time, Workload, WorkloadId, WorkloadKind,
+};
 use crate::metrics::Figures;
 use crate::view::{
     Accelerators, BudgetRow, NodeContext, NodeRow, PoolAccelerators, QueueRow, TeamRow, Teams, UnadmittedRow,
@@ -145,6 +147,12 @@ pub fn answer(question: Question, engine: &Engine, mirror: &Mirror, preview: Opt
         {
             row.head.message = format!("{} {rollout}", row.head.message);
         }
+        if matches!(workload.state, Observed::Finished | Observed::OnHold)
+            && let Some((managed, _)) = mirror.workload(&workload.id)
+            && let Some(why) = failure(managed, &queue)
+        {
+            row.head.message = why;
+        }
         if workload.kind == WorkloadKind::Job
             && matches!(workload.state, Observed::Admitted(_))
             && mirror.pods_with_uid(&workload.id).next().is_none()
@@ -246,6 +254,28 @@ fn missing_pods(managed: &Managed, now: Time) -> Option<String> {
     Some(format!("{none}; `kubectl describe job {name} -n {namespace}` tells why."))
 }
 
+/// Why a workload has failed: by a rule of its queue, or as its object says. An object of a custom kind that failed by a rule is on
+/// hold until its user resumes it; the note of that goes with the next admission.
+fn failure(managed: &Managed, queue: &Name) -> Option<String> {
+    let facts = &managed.facts;
+    let codes = [facts.eviction.as_ref().map(|note| note.reason.as_str()), facts.failure.as_deref()];
+    let rule = FailReason::ALL.into_iter().find(|rule| codes.contains(&Some(rule.code())));
+    let by_rule = rule.map(|rule| match rule {
+        FailReason::MaxWait => format!("waited longer than queue {queue} allows (maxWait)"),
+        FailReason::MaxRuntime => format!("ran longer than queue {queue} allows (maxRuntime)"),
+    });
+    match (&managed.workload.state, by_rule, &facts.failure) {
+        (Observed::OnHold, Some(by_rule), _) => {
+            Some(format!("On hold: it {by_rule}, so Sluice stopped it. Its user may resume it."))
+        }
+        (Observed::Finished, Some(by_rule), _) => Some(format!("Has ended: it {by_rule}, so Sluice failed it.")),
+        (Observed::Finished, None, Some(reason)) if !reason.is_empty() => {
+            Some(format!("Has ended: it failed ({reason})."))
+        }
+        _ => None,
+    }
+}
+
 /// The engine as it stands, if the lists are complete and it is not too large to have several of.
 pub fn copy(engine: &Engine, mirror: &Mirror) -> Option<Box<Engine>> {
     let fits = mirror.complete() && engine.workloads().nth(MOST_COPIED).is_none();
@@ -298,8 +328,10 @@ fn teams(engine: &Engine, mirror: &Mirror, now: Time) -> Teams {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::sync::Arc;
 
     use super::*;
+    use crate::api::record::Eviction;
     use crate::cluster::target::job::job;
     use crate::engine::types::{Event, PodShape};
 
@@ -331,6 +363,33 @@ mod tests {
         ] {
             assert_eq!(said(had.clone(), 60_000), None, "{had}");
         }
+    }
+
+    #[test]
+    fn what_failed_says_by_which_rule_of_its_queue_or_for_which_reason() {
+        let ended = |kind: &str, reason: &str| {
+            let condition = serde_json::json!({"type": kind, "status": "True", "reason": reason});
+            failure(&admitted(serde_json::json!({"conditions": [condition]})), &"day".into())
+        };
+        assert_eq!(
+            ended("FailureTarget", "MaxRuntime").as_deref(),
+            Some("Has ended: it ran longer than queue day allows (maxRuntime), so Sluice failed it.")
+        );
+        assert_eq!(
+            ended("Failed", "MaxWait").as_deref(),
+            Some("Has ended: it waited longer than queue day allows (maxWait), so Sluice failed it.")
+        );
+        assert_eq!(
+            ended("Failed", "BackoffLimitExceeded").as_deref(),
+            Some("Has ended: it failed (BackoffLimitExceeded).")
+        );
+        assert_eq!(ended("Complete", "CompletionsReached"), None);
+        assert_eq!(failure(&admitted(serde_json::json!({})), &"day".into()), None, "it runs");
+        let mut stopped = admitted(serde_json::json!({}));
+        stopped.facts.eviction = Some(Eviction::new(Default::default(), "MaxRuntime"));
+        Arc::make_mut(&mut stopped.workload).state = Observed::OnHold;
+        let said = failure(&stopped, &"day".into()).unwrap_or_default();
+        assert!(said.starts_with("On hold: it ran longer than queue day allows (maxRuntime)"), "{said}");
     }
 
     #[test]
