@@ -40,7 +40,10 @@ pub const ALL: [WorkloadColumn; 22] = [
         Value::text(row.pool.as_ref().or(asked).cloned().unwrap_or_default())
     }),
     column("nodes", "NODES", Form::Cut(8), |row, _| Value::text(nodes(row))),
-    column("borrowed", "BORROWED", Form::Left, |row, _| yes(row.borrowed)),
+    column("borrowed", "BORROWED", Form::Left, |row, _| {
+        // What its team borrows now is another question.
+        if row.borrowed { Value::Yes("at start") } else { Value::None }
+    }),
     column("preemptible", "PREEMPTIBLE", Form::Left, |row, _| yes(row.preemptible)),
     column("why", "WHY", Form::Cut(12), |row, _| Value::text(why(row))),
 ];
@@ -177,6 +180,11 @@ mod tests {
         assert_eq!(shown(&row(None)), Value::Span(7_200));
         assert_eq!(shown(&row(Some("2026-11-21T10:30:00Z"))), Value::Span(1_800));
         assert_eq!(column.title, "UNTIL START");
+        let borrowed = named("borrowed").expect("a column");
+        let began = WorkloadRow { borrowed: true, ..row(None) };
+        assert_eq!((borrowed.value)(&began, &screen), Value::Yes("at start"), "it may not borrow any more");
+        let csv = crate::cli::grid::csv(&[borrowed], &[began], &screen, false).expect("CSV");
+        assert_eq!(csv, "yes\n", "programs read what they always have");
     }
 
     #[test]

@@ -18,6 +18,8 @@ pub enum Value {
     None,
     /// A text.
     Text(String),
+    /// That something is so: people read these words, programs `yes`.
+    Yes(&'static str),
     /// The state of a workload, which has a colour.
     State(String),
     /// A whole number.
@@ -52,6 +54,7 @@ impl Value {
         match self {
             Self::None => String::new(),
             Self::Text(text) | Self::State(text) => text.clone(),
+            Self::Yes(words) => (*words).to_owned(),
             Self::Number(number) => number.to_string(),
             Self::Count(count) => count.to_string(),
             Self::Amount(quantity) => human::decimal(quantity),
@@ -69,6 +72,7 @@ impl Value {
         match self {
             Self::None => String::new(),
             Self::Text(text) | Self::State(text) => text.clone(),
+            Self::Yes(_) => "yes".to_owned(),
             Self::Number(number) | Self::Span(number) => number.to_string(),
             Self::Count(count) => count.to_string(),
             Self::Amount(quantity) => quantity.clone(),

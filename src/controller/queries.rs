@@ -12,9 +12,7 @@ use crate::cluster::status::Report;
 use crate::cluster::target::{Managed, Target};
 use crate::engine::Engine;
 use crate::engine::types::amount::ResourceList;
-use crate::engine::types::{
-    FailReason, Name, Observed, TeamView, Time, Workload, WorkloadId, WorkloadKind,
-};
+use crate::engine::types::{FailReason, Name, Observed, TeamView, Time, Workload, WorkloadId, WorkloadKind};
 use crate::metrics::Figures;
 use crate::view::{
     Accelerators, BudgetRow, NodeContext, NodeRow, PoolAccelerators, QueueRow, TeamRow, Teams, UnadmittedRow,
@@ -268,7 +266,9 @@ fn failure(managed: &Managed, queue: &Name) -> Option<String> {
         (Observed::OnHold, Some(by_rule), _) => {
             Some(format!("On hold: it {by_rule}, so Sluice stopped it. Its user may resume it."))
         }
-        (Observed::Finished, Some(by_rule), _) => Some(format!("Has ended: it {by_rule}, so Sluice failed it.")),
+        (Observed::Finished, Some(by_rule), _) => {
+            Some(format!("Has ended: it {by_rule}, so Sluice failed it."))
+        }
         (Observed::Finished, None, Some(reason)) if !reason.is_empty() => {
             Some(format!("Has ended: it failed ({reason})."))
         }

@@ -81,11 +81,11 @@ fn of_state(reason: Reason) -> Advice {
             "Wait a moment. If the code stays, check that `parallelism` is above 0 and that one replica has `sluice_leader` 1.",
         ),
         Reason::Guaranteed => advice(
-            "The workload runs within the guarantee of its team, or it asks for nothing that a quota lists and cannot be preempted.",
+            "The workload was admitted within the guarantee of its team, or it asks for nothing that a quota lists and cannot be preempted.",
             "Nothing. It can still be preempted by higher priority of its team, or while its team borrows for other work.",
         ),
         Reason::Borrowed => advice(
-            "The workload runs on borrowed capacity: its team is beyond its guarantee. Or it asks for nothing that a quota lists: then it can be preempted while its team borrows.",
+            "The workload was admitted on borrowed capacity: its team was beyond its guarantee then. Whether the team borrows now, `sluice teams` shows. Or it asks for nothing that a quota lists: then it can be preempted while its team borrows.",
             "Expect that it is preempted. Save checkpoints and set `sluice.dev/checkpoint-interval`.",
         ),
         Reason::NoNodeFits => advice(

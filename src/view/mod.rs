@@ -85,7 +85,7 @@ pub struct NodeWorkload {
     /// The GPUs of these pods, parts of one as fractions.
     #[serde(default)]
     pub gpus: f64,
-    /// Whether it borrows.
+    /// Whether it borrowed when it was admitted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub borrowed: bool,
     /// The expected end of a run of the usual length, or the expected start of a reservation's owner.
@@ -276,7 +276,7 @@ pub struct WorkloadRow {
     /// The pool it runs in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
-    /// Whether it borrows.
+    /// Whether it borrowed when it was admitted. What its team borrows now is said of the team.
     pub borrowed: bool,
     /// Submission time.
     pub submitted: Timestamp,

@@ -21,8 +21,8 @@ const USUAL_ROWS: usize = 40;
 #[group(skip)]
 pub struct Look {
     /// Columns, separated by commas: namespace, kind, name, team, user, queue, state, reason, pos, prio, pods, gpus, time,
-    /// wait (from the submission until the start or now, earlier runs included), age, eta, latest, pool, nodes, borrowed,
-    /// preemptible, why.
+    /// wait (from the submission until the start or now, earlier runs included), age, eta, latest, pool, nodes, borrowed
+    /// (as it was admitted; `sluice teams` shows what a team borrows now), preemptible, why.
     #[arg(long, value_name = "COLUMNS", value_parser = several, conflicts_with = "by")]
     columns: Option<Columns>,
     /// Sort by these columns; a column after `-` from its largest value down, as in `--sort=-gpus`.
