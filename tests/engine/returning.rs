@@ -28,7 +28,7 @@ fn requeue(world: &mut World, id: &WorkloadId) {
     let now = Time(world.now.0 + 1_000);
     world.now = now;
     world.edit(id, |workload| workload.requeue = Some(now));
-    assert_eq!(evicted(&world.decide()), [id.clone()]);
+    assert_eq!(evicted(&world.decide()), vec![id.clone()]);
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn law_9_a_sibling_with_a_higher_priority_takes_over_what_is_being_cleared() {
         let low = submit(&mut world, "train", -1, 4);
         world.decide();
         let middle = submit(&mut world, "train", 0, 4);
-        assert_eq!(evicted(&world.decide()), [low.clone()]);
+        assert_eq!(evicted(&world.decide()), vec![low.clone()]);
         let high = submit(&mut world, "train", 1, 4);
         assert!(evicted(&world.decide()).is_empty());
         world.end(&low, Phase::Queued);
@@ -54,7 +54,7 @@ fn law_9_a_larger_sibling_takes_over_with_what_is_free_beside_it() {
     let low = submit(&mut world, "train", -1, 3);
     world.decide();
     let middle = submit(&mut world, "train", 0, 3);
-    assert_eq!(evicted(&world.decide()), [low.clone()]);
+    assert_eq!(evicted(&world.decide()), vec![low.clone()]);
     let high = submit(&mut world, "train", 1, 4);
     assert!(evicted(&world.decide()).is_empty());
     world.end(&low, Phase::Queued);

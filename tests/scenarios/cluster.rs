@@ -43,6 +43,8 @@ pub struct Request {
     pub running_on: Option<RunningOn>,
     /// The queue in its label.
     pub queue: Option<String>,
+    /// The name of its PriorityClass.
+    pub class: Option<String>,
     /// Whether it is an unmanaged pod.
     pub unmanaged: bool,
     /// Run time of each pod in milliseconds; unlimited without it.
@@ -62,6 +64,8 @@ pub struct Team {
     pub limit: BTreeMap<String, Milli>,
     /// The limit of each of its queues.
     pub queue_limits: BTreeMap<String, Milli>,
+    /// The priority of each of its queues.
+    pub queue_priorities: BTreeMap<String, i64>,
     /// The queue of workloads without a label.
     pub default_queue: String,
 }
@@ -73,6 +77,8 @@ pub struct Cluster {
     pub nodes: BTreeMap<String, Node>,
     /// The workloads by `namespace/name`.
     pub requests: BTreeMap<String, Request>,
+    /// The value of each PriorityClass.
+    pub classes: BTreeMap<String, i64>,
     /// The teams as first applied.
     pub teams: BTreeMap<String, Team>,
     /// Teams that change while the scenario runs.
@@ -141,9 +147,11 @@ impl Cluster {
                 let offers = pool.map(|(_, spec)| amounts(&spec["shares"])).unwrap_or_default();
                 self.requests.insert(key(object), request(object, member, &offers));
             }
+            Kind::PriorityClass => {
+                self.classes.insert(object.name.clone(), manifest["value"].as_i64().unwrap_or(0));
+            }
             Kind::Namespace
             | Kind::NodePool
-            | Kind::PriorityClass
             | Kind::DeviceClass
             | Kind::ResourceSlice
             | Kind::ResourceClaimTemplate
@@ -160,6 +168,19 @@ impl Cluster {
             next = team.parent.as_ref().and_then(|parent| self.teams.get_key_value(parent));
         }
         path
+    }
+}
+
+impl Cluster {
+    /// The priority of a workload in its team: that of its queue, then the value of its class.
+    pub fn priority(&self, key: &str, team: &str) -> (i64, i64) {
+        let (request, team) = (self.requests.get(key), self.teams.get(team));
+        let queue =
+            request.and_then(|request| request.queue.as_ref()).or(team.map(|team| &team.default_queue));
+        let of_queue = team.zip(queue).and_then(|(team, queue)| team.queue_priorities.get(queue));
+        let class =
+            request.and_then(|request| request.class.as_ref()).and_then(|class| self.classes.get(class));
+        (of_queue.copied().unwrap_or(0), class.copied().unwrap_or(0))
     }
 }
 
@@ -190,12 +211,14 @@ fn team(manifest: &Value) -> Team {
         team.limit.insert(pool, amounts(&quota["limit"]));
     }
     let queues = spec["queues"].as_array().into_iter().flatten();
-    let queues: Vec<(String, Milli)> =
-        queues.filter_map(|queue| Some((text(&queue["name"])?, amounts(&queue["limit"])))).collect();
+    let queues: Vec<(String, &Value)> =
+        queues.filter_map(|queue| Some((text(&queue["name"])?, queue))).collect();
     if let Some((first, _)) = queues.first() {
         team.default_queue.clone_from(first);
     }
-    team.queue_limits = queues.into_iter().collect();
+    let priority = |queue: &Value| queue["priority"].as_i64().unwrap_or(0);
+    team.queue_priorities = queues.iter().map(|(name, queue)| (name.clone(), priority(queue))).collect();
+    team.queue_limits = queues.into_iter().map(|(name, queue)| (name, amounts(&queue["limit"]))).collect();
     team
 }
 
@@ -238,6 +261,7 @@ fn request(object: &Object, member: bool, offers: &Milli) -> Request {
         deleted: None,
         running_on: object.running_on.clone(),
         queue: text(&manifest["metadata"]["labels"]["sluice.dev/queue"]),
+        class: text(&spec["priorityClassName"]),
         unmanaged: !member,
         duration: milliseconds,
         pods: manifest["spec"]["parallelism"].as_u64().and_then(|pods| u32::try_from(pods).ok()).unwrap_or(1),

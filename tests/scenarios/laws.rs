@@ -313,8 +313,8 @@ fn placed_where_allowed(cluster: &Cluster, got: &Outcome) -> Vec<String> {
 }
 
 /// Law 4: every preemptor starts, has each victim evicted once, and starts only after the victims' capacity
-/// is free, unless a workload within guarantee took that capacity over (law 8). A workload evicted to be moved runs
-/// again.
+/// is free, unless a workload within guarantee took that capacity over (law 8), or one of its team with a higher priority (law 9). A
+/// workload evicted to be moved runs again.
 fn paid_evictions(cluster: &Cluster, got: &Outcome, holds: &[Hold]) -> Vec<String> {
     let mut lines = Vec::new();
     let mut seen: BTreeMap<(String, &str, Option<Seconds>), &Eviction> = BTreeMap::new();
@@ -351,8 +351,8 @@ fn paid_evictions(cluster: &Cluster, got: &Outcome, holds: &[Hold]) -> Vec<Strin
     lines
 }
 
-/// Law 8: whether a workload other than the preemptor, with which its team and every ancestor stay within their
-/// guarantees, started on the victim's nodes after the eviction and before another time.
+/// Laws 8 and 9: whether a workload other than the preemptor, with which its team and every ancestor stay within their guarantees, or one
+/// of the preemptor's team with a higher priority, started on the victim's nodes after the eviction and before another time.
 fn taken_over(
     cluster: &Cluster,
     got: &Outcome,
@@ -368,7 +368,18 @@ fn taken_over(
         holds.iter().filter(|hold| hold.workload != eviction.preemptor && hold.workload != victim.key());
     let mut starts =
         others.filter(|hold| eviction.at <= hold.from && hold.from < until && ran_on(&hold.node));
+    let preemptor = got.workload(&eviction.preemptor);
+    let goes_before = |start: &Hold| {
+        preemptor.is_some_and(|preemptor| {
+            preemptor.team == start.team
+                && cluster.priority(&start.workload, &start.team)
+                    > cluster.priority(&eviction.preemptor, &preemptor.team)
+        })
+    };
     starts.any(|start| {
+        if goes_before(start) {
+            return true;
+        }
         let now: Vec<&Hold> =
             holds.iter().filter(|hold| hold.from <= start.from && start.from < hold.until).collect();
         let sums = by_team(cluster, &now);
