@@ -436,21 +436,30 @@ async fn predicted_and_seen(world: &World, job: &Job) -> Result<&'static str> {
         ensure!(row.displaced.is_empty() == for_it.is_empty(), "evicted for it: {for_it:?}; {row:?}");
         return Ok(if preempts { "preempted" } else { "started" });
     }
-    let explained = eventually("the Job waits with an expected start", patience(), async || {
-        let found = explain(world, &key).await.map_err(|error| format!("{error:#}"))?;
-        match found {
-            Some(found) if found.eta.is_some() => Ok(found),
-            other => Err(format!("{other:?}")),
-        }
-    })
-    .await
-    .with_context(|| format!("{said:?}"))?;
+    let explained =
+        eventually("the Job waits with an expected start, or never starts", patience(), async || {
+            let found = explain(world, &key).await.map_err(|error| format!("{error:#}"))?;
+            match found {
+                Some(found) if found.eta.is_some() || found.head.never_starts => Ok(found),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await
+        .with_context(|| format!("{said:?}"))?;
     ensure!(explained.head.state == "Pending", "it does not wait: {explained:?}; {row:?}");
     ensure!(
         explained.head.reason == row.head.reason
             && timeless(&explained.head.message) == timeless(&row.head.message),
         "waits otherwise: {explained:?}; {row:?}"
     );
+    ensure!(explained.head.never_starts == row.head.never_starts, "{explained:?}; {row:?}");
+    if explained.head.never_starts {
+        ensure!(
+            explained.eta.is_none(),
+            "what never starts has neither a place nor an estimate: {explained:?}"
+        );
+        return Ok("never starts");
+    }
     let eta = explained.eta.as_ref().context("an expected start")?;
     ensure!(eta.place == row.eta.place, "{eta:?}; {row:?}");
     let soon = jiff::SignedDuration::from_secs(5);
