@@ -44,7 +44,7 @@ pub fn less_than_it_seems(team: &Team, known: &Directory) -> Vec<String> {
 
 /// Guarantees of teams below that are above a limit of this team. Each of these Teams has a fault then.
 fn capped_below(team: &Team, known: &Directory) -> Vec<String> {
-    let is_below = |other: &&Team| super::ancestors(other, known).iter().any(|above| above.name == team.name);
+    let is_below = |other: &&Team| ancestors(other, known).iter().any(|above| above.name == team.name);
     let below: Vec<&Team> =
         known.teams.values().filter(|other| other.name != team.name).filter(is_below).collect();
     let mut found = Vec::new();

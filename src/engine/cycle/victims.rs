@@ -122,7 +122,8 @@ pub fn capacity_on_its_way(scheduler: &Scheduler, attempt: Attempt<'_>) -> OnIts
 }
 
 /// Whether a workload of the same team that ends on these nodes returns to a place in the queue before a waiting one (law 4): its
-/// preemptor may be gone, or its user has requeued it. Where the waiting one lacks quota until then, it is a workload on any node.
+/// preemptor may be gone, or its user has requeued it. Where the waiting one lacks quota until such a workload has ended, that may be on
+/// any node.
 fn returns_before(scheduler: &Scheduler, waiting: &WaitingWorkload, pool: PoolId, nodes: &Placement) -> bool {
     let (state, queue) = (&scheduler.state, &scheduler.queue);
     let Some(own) = state.at(waiting.index) else { return false };

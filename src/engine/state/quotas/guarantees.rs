@@ -6,7 +6,8 @@
 //!   guarantees, law 2     within_guarantee                     of its team and all above hold it: it may reclaim
 //!                         within_guarantee_by_exchange         the same where its victims make up for levels above
 //!                         own_guarantee_holds, .._would_hold   of its team holds it, whatever is above
-//!   never preempted       holds_fixed                          the guarantees hold it beside other such work
+//!   never preempted       holds_fixed, .._now                  the guarantees hold it beside other such work, once pods have
+//!                                                              ended or while they end
 //!                         may_hold_fixed                       it may ask for it at all
 //! ```
 //!
@@ -172,24 +173,29 @@ impl QuotaTree {
     pub fn holds_fixed(&self, pool: PoolId, team: TeamId, amount: &Vector) -> bool {
         self.may_hold_fixed(pool, team, amount)
             && !self.is_spent(team)
-            && self.teams[team].path.iter().all(|at| {
-                let quota_usage = &self.quota_usages[pool][*at];
-                quota_usage.governed().all(|(index, guaranteed)| {
-                    let more = amount.get(index);
-                    more == 0 || quota_usage.fixed(index).saturating_add(more) <= guaranteed
-                })
-            })
+            && self.holds_beside(pool, team, amount, QuotaUsage::fixed)
     }
 
-    /// Whether that holds also while what ends of such work has its capacity, so that `amount` may start at once: until it is gone, nothing
-    /// would give another team its guarantee (law 2).
+    /// Whether the guarantees on the path hold `amount` also while pods of such work end, so that it may start at once: until they are
+    /// gone, nothing can give another team its guarantee (law 2).
     #[must_use]
     pub fn holds_fixed_now(&self, pool: PoolId, team: TeamId, amount: &Vector) -> bool {
+        self.holds_beside(pool, team, amount, QuotaUsage::fixed_now)
+    }
+
+    /// Whether the guarantees on the path hold `amount` beside what is `used` of them.
+    fn holds_beside(
+        &self,
+        pool: PoolId,
+        team: TeamId,
+        amount: &Vector,
+        used: fn(&QuotaUsage, usize) -> i64,
+    ) -> bool {
         self.teams[team].path.iter().all(|at| {
             let quota_usage = &self.quota_usages[pool][*at];
             quota_usage.governed().all(|(index, guaranteed)| {
                 let more = amount.get(index);
-                more == 0 || quota_usage.fixed_now(index).saturating_add(more) <= guaranteed
+                more == 0 || used(quota_usage, index).saturating_add(more) <= guaranteed
             })
         })
     }

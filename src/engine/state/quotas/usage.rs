@@ -108,13 +108,13 @@ impl QuotaUsage {
         self.governed().any(|(index, guaranteed)| least.get(index) > guaranteed)
     }
 
-    /// The part of that usage that is never preempted.
+    /// The part of the usage, once all preemptors have started and ending pods are gone, that is never preempted.
     #[must_use]
     pub fn fixed(&self, index: usize) -> i64 {
         self.fixed.get(index)
     }
 
-    /// What is never preempted now, or once evictions end and all preemptors have started, whichever is more.
+    /// The same with what ends of it and still holds its capacity.
     #[must_use]
     pub fn fixed_now(&self, index: usize) -> i64 {
         self.fixed(index).saturating_add(self.fixed_terminating.get(index))
