@@ -36,8 +36,9 @@ pub fn named(metadata: &ObjectMeta) -> Name {
 
 /// The pause after the first failure of a watch.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-/// The longest pause.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// The longest pause, which the jitter may double. Two watches must not be further apart than
+/// [`crate::engine::types::SETTLE`], after which the record of a stopped Job is no longer charged.
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// The time without a failure after which the pauses start over.
 const RESET_AFTER: Duration = Duration::from_secs(30);
 

@@ -14,8 +14,10 @@ mod plan;
 mod take_over;
 #[cfg(test)]
 mod tests;
+mod trace;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -80,6 +82,7 @@ async fn soak(world: &mut World, seed: u64, count: usize) -> Result<()> {
     let (stop, mut stopped) = tokio::sync::watch::channel(false);
     let recent: Arc<Mutex<Vec<String>>> = Arc::default();
     let before_breach = Arc::clone(&recent);
+    let logs: Vec<PathBuf> = faults.world.replicas.iter().map(|one| one.log().to_owned()).collect();
     let watching = tokio::spawn(async move {
         let (mut judge, mut snapshots, mut breaks) = (Judge::default(), 0, Vec::new());
         while !*stopped.borrow_and_update() {
@@ -91,7 +94,8 @@ async fn soak(world: &mut World, seed: u64, count: usize) -> Result<()> {
             for breach in judge.judge(books) {
                 let faults = before_breach.lock().unwrap_or_else(PoisonError::into_inner).join(", ");
                 let events = observer.events(&breach).await;
-                let line = format!("{:.1?} {breach} (after {faults}){events}", began.elapsed());
+                let shown = trace::shown(&view, &breach) + &trace::logged(&logs, &breach);
+                let line = format!("{:.1?} {breach} (after {faults}){shown}{events}", began.elapsed());
                 println!("BROKEN: {line}");
                 breaks.push(line);
             }

@@ -33,11 +33,12 @@ impl Mirror {
                     let claimed = now.as_ref().and_then(|seen| seen.managed.as_ref()?.claims.as_deref());
                     let claimed_before = before.as_deref().and_then(|before| before.claims.as_deref());
                     self.dra.note(&uid, claimed_before, claimed);
+                    let pods = self.pods_of.get(&WorkloadId(uid.clone())).map_or(0, BTreeSet::len);
                     if let Some(seen) = now {
                         seen.uid = uid.clone();
                         if let Some(now) = seen.managed.as_deref_mut() {
                             self.alike.share_job(&uid, now);
-                            confirm_stop(now, before.as_deref());
+                            confirm_stop(now, before.as_deref(), pods);
                             keep_counted(now.claims.as_deref_mut(), claimed_before);
                             complete(
                                 &self.namespaces,

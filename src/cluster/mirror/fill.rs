@@ -52,10 +52,16 @@ pub(super) fn complete(
 /// admission. Else it may not have seen the admission yet, and may make pods in the next moment. The times of conditions
 /// cannot tell the two apart: they are whole seconds of another clock.
 ///
+/// Nor does it confirm the stop while it counts more pods as terminating than were ever cached: the watch of Jobs may be ahead of
+/// that of pods, and until those pods are cached, only the record charges them. `cached` is the number of its pods in the cache.
+///
 /// An unconfirmed stop, and a stop by the user, begins when it is first seen here. [`crate::engine::types::SETTLE`] is
 /// counted by the clock of this replica, and the time in a note of an eviction may be from another one.
-pub(super) fn confirm_stop(now: &mut Managed, before: Option<&Managed>) {
+pub(super) fn confirm_stop(now: &mut Managed, before: Option<&Managed>, cached: usize) {
     let before = before.filter(|before| admitted_at(before) == admitted_at(now));
+    let most_before = before.map_or(0, |before| before.facts.most_cached);
+    now.facts.most_cached = most_before.max(u32::try_from(cached).unwrap_or(u32::MAX));
+    let all_cached = now.job().is_none_or(|job| job.terminating <= now.facts.most_cached);
     let suspension = match (now.facts.suspension, before.map(|before| before.facts.suspension)) {
         (Suspension::Old, Some(Suspension::None | Suspension::New)) => Suspension::New,
         (read, _) => read,
@@ -66,8 +72,10 @@ pub(super) fn confirm_stop(now: &mut Managed, before: Option<&Managed>) {
     }
     let state = &mut Arc::make_mut(&mut now.workload).state;
     let Observed::Leaving { since, stopped, .. } = state else { return };
-    *stopped &= suspension == Suspension::New;
-    match (&now.facts.eviction, before.map(|before| &before.workload.state)) {
+    let before = before.map(|before| &before.workload.state);
+    let was_stopped = matches!(before, Some(Observed::Leaving { stopped: true, .. }));
+    *stopped &= suspension == Suspension::New && (all_cached || was_stopped);
+    match (&now.facts.eviction, before) {
         (Some(note), _) if *stopped => *since = time(note.at),
         (_, Some(Observed::Leaving { since: first, .. })) => *since = *first,
         _ => {}

@@ -74,6 +74,7 @@ impl Marks {
             eviction: self.eviction.clone(),
             held: self.held,
             suspension: Suspension::None,
+            most_cached: 0,
             failure: None,
             deleting: metadata.deletion_timestamp.is_some(),
             whole_device: None,

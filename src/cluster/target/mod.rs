@@ -78,6 +78,8 @@ pub struct Facts {
     pub has_eviction: bool,
     /// What its controller says of its suspension.
     pub suspension: Suspension,
+    /// The most of its pods that were cached at any of its versions since its admission.
+    pub most_cached: u32,
     /// The reason in its status for which it failed.
     pub failure: Option<Name>,
     /// Whether it is deleted and remains until it has ended.

@@ -148,3 +148,29 @@ fn a_controller_that_may_not_have_seen_the_admission_confirms_no_stop() {
         }
     }
 }
+
+#[test]
+fn law_1_a_stop_is_confirmed_once_the_pods_that_the_controller_counts_were_seen() {
+    let id = WorkloadId("job".into());
+    let stopped = |mirror: &Mirror| match mirror.workload(&id).map(|(managed, _)| &managed.workload.state) {
+        Some(Observed::Leaving { stopped, .. }) => *stopped,
+        other => panic!("not leaving: {other:?}"),
+    };
+    // The watch of pods is behind: the controller has made and deleted a pod that is not cached yet.
+    let mut mirror = labelled();
+    mirror.take(saw_job(1, admitted(Some(false))));
+    mirror.take(saw_job(2, evicted(0, 1, Some(true))));
+    assert!(!stopped(&mirror), "only the record charges the pod");
+    mirror.take(saw_pod(3, "Running"));
+    mirror.take(saw_job(4, evicted(0, 1, Some(true))));
+    assert!(stopped(&mirror), "the pod is charged by itself");
+
+    // A pod may be gone before its controller says that it counts none any more.
+    let mut mirror = labelled();
+    mirror.take(saw_job(1, admitted(Some(false))));
+    mirror.take(saw_pod(2, "Running"));
+    mirror.take(saw_job(3, evicted(1, 0, None)));
+    mirror.take(saw_pod(4, "Failed"));
+    mirror.take(saw_job(5, evicted(0, 1, Some(true))));
+    assert!(stopped(&mirror), "the cache knew the pod");
+}

@@ -324,6 +324,7 @@ pub fn unadmitted(seen: &PodSeen, facts: &Unadmitted) -> Managed {
             eviction: None,
             has_eviction: false,
             suspension: Suspension::None,
+            most_cached: 0,
             failure: None,
             deleting: seen.ending,
             whole_device: None,
