@@ -149,6 +149,19 @@ impl Judge {
             // Evicted while its team used at most its guarantee, in every snapshot before. A team that was deleted
             // meanwhile had none.
             let known = |last: &Books| last.teams.contains_key(team) && last.homes == books.homes;
+            // What its team had started in the moment before, which no snapshot shows beside it: a team may become a borrower and
+            // be preempted in one instant.
+            let started_since = |before: &Books| -> i64 {
+                let own =
+                    |other: &str| other != name.as_str() && other.split('/').next() == Some(team.as_str());
+                let in_between = |(other, at): &(&String, &i64)| {
+                    own(other)
+                        && **at <= eviction.at.as_millisecond()
+                        && before.admissions.get(*other) != Some(at)
+                };
+                let names = books.admissions.iter().filter(in_between).map(|(other, _)| other);
+                names.filter_map(|other| books.sizes.get(other)).sum()
+            };
             let protected = |books: &Books| {
                 let size = books.sizes.get(name).copied().unwrap_or(0);
                 let guarantee = books.teams.get(team).map_or(0, |team| team.guarantee);
@@ -156,7 +169,9 @@ impl Judge {
                 let unseen = if books.admissions.contains_key(name) { 0 } else { size };
                 // No guarantee protects what is larger from work within guarantee (law 2).
                 let exempt = eviction.reason == "Reclaimed" && size > guarantee;
-                !exempt && books.charged(team) + unseen + books.nominated(team, eviction) <= guarantee
+                let started = started_since(books);
+                !exempt
+                    && books.charged(team) + unseen + started + books.nominated(team, eviction) <= guarantee
             };
             let mut all = self.last.iter().chain([books]);
             // Sluice may have decided by an earlier guarantee.

@@ -83,6 +83,14 @@ fn an_owner_within_its_guarantee_loses_nothing_to_another_team() {
     assert!(breaches([using(3), evicted(1, "b/y", "Reclaimed", 0)]).is_empty());
     assert_eq!(breaches([using(2), evicted(0, "b/y", "Reclaimed", 0)]).len(), 1);
     assert!(breaches([using(2), evicted(0, "a/y", "Preempted", 0)]).is_empty());
+    // Another Job of its team started on borrowed capacity in the same instant, or only after it.
+    let started = |at: i64| {
+        let mut after = evicted(1, "b/y", "Reclaimed", 5);
+        after.admissions.insert("a/more".to_owned(), at);
+        after.sizes.insert("a/more".to_owned(), 1);
+        breaches([using(2), after]).len()
+    };
+    assert_eq!((started(5), started(6)), (0, 1));
     // Its team was deleted, and made again later.
     let deleted = Books { teams: BTreeMap::new(), ..evicted(0, "b/y", "Reclaimed", 0) };
     assert!(breaches([using(2), deleted, evicted(0, "b/y", "Reclaimed", 0)]).is_empty());
