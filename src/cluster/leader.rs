@@ -26,6 +26,8 @@
 //!    its last writes ended, and lists again.
 //! 6. A replica that led last itself counts as leader again no earlier than P after the end of its term, so that step
 //!    2 holds for its own writes too.
+//! 7. A process renews only a lease that it has taken itself. After a crash the next process of the same identity waits until that
+//!    lease has expired, like any other candidate: writes of the process before may be under way.
 //!
 //! The clock of durations stands still while the machine is suspended, and the lease does not. So leadership also ends
 //! by the clock of dates. That one may be set: forward ends leadership early, backward changes nothing.
@@ -153,7 +155,7 @@ pub struct Candidate {
     pub duration: Duration,
 }
 
-/// The last observed version of another holder's lease.
+/// The last observed version of the lease of another process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Observation {
     version: Option<String>,
@@ -171,25 +173,35 @@ enum Step {
     Wait(Instant),
 }
 
+/// What a process knows of the lease.
+#[derive(Debug, Default)]
+struct Known {
+    /// Whether this process has taken the lease at some time. A lease of its identity is its own then, and else that of a process
+    /// before it.
+    taken: bool,
+    /// The last version that was not its own.
+    seen: Option<Observation>,
+}
+
 /// The next step, given the lease and when this version of it was first seen.
-fn step(lease: &Lease, candidate: &Candidate, seen: &mut Option<Observation>, now: Instant) -> Step {
+fn step(lease: &Lease, candidate: &Candidate, known: &mut Known, now: Instant) -> Step {
     let spec = lease.spec.as_ref();
     let holder = spec.and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default();
-    if holder == candidate.identity {
+    if holder == candidate.identity && known.taken {
         return Step::Renew;
     }
     if holder.is_empty() {
         return Step::Take;
     }
     let version = lease.metadata.resource_version.clone();
-    let observation = match seen.take() {
+    let observation = match known.seen.take() {
         Some(observation) if observation.version == version => observation,
         _ => Observation { version, first_seen: now },
     };
     let stated = spec.and_then(|spec| spec.lease_duration_seconds).and_then(|s| u64::try_from(s).ok());
     let patience = stated.map_or(candidate.duration, Duration::from_secs);
     let expires = observation.first_seen + patience;
-    *seen = Some(observation);
+    known.seen = Some(observation);
     if now >= expires { Step::Take } else { Step::Wait(expires) }
 }
 
@@ -223,7 +235,7 @@ pub fn campaign(
     let run = async move {
         let api: Api<Lease> = Api::namespaced(client, &candidate.namespace);
         let period = candidate.duration / 4;
-        let (mut seen, mut terms, mut aside) = (None, Terms::of(&candidate), false);
+        let (mut known, mut terms, mut aside) = (Known::default(), Terms::of(&candidate), false);
         loop {
             let asked = Instant::now();
             let mut again = asked + period;
@@ -241,8 +253,9 @@ pub fn campaign(
                 continue;
             }
             aside = false;
-            match timeout(period * 2, round(&api, &candidate, &mut seen)).await {
+            match timeout(period * 2, round(&api, &candidate, &mut known)).await {
                 Ok(Ok(Held::Here { taken })) => {
+                    known.taken = true;
                     // Counted from the request, and one period shorter than other candidates wait.
                     let before = *sender.borrow();
                     sender.send_replace(Claim::renewed(before, taken, asked, &mut terms));
@@ -276,18 +289,14 @@ enum Held {
 }
 
 /// Reads the lease once and takes the next step.
-async fn round(
-    api: &Api<Lease>,
-    candidate: &Candidate,
-    seen: &mut Option<Observation>,
-) -> kube::Result<Held> {
+async fn round(api: &Api<Lease>, candidate: &Candidate, known: &mut Known) -> kube::Result<Held> {
     let params = PostParams::default();
     let Some(lease) = api.get_opt(names::NAME).await? else {
         let metadata = ObjectMeta { name: Some(names::NAME.to_owned()), ..ObjectMeta::default() };
         let fresh = Lease { metadata, spec: None };
         return won(api.create(&params, &written(&fresh, candidate, true)).await, true);
     };
-    match step(&lease, candidate, seen, Instant::now()) {
+    match step(&lease, candidate, known, Instant::now()) {
         Step::Wait(expires) => Ok(Held::Elsewhere { expires: Some(expires) }),
         Step::Renew => {
             won(api.replace(names::NAME, &params, &written(&lease, candidate, false)).await, false)
@@ -324,173 +333,4 @@ async fn release(api: &Api<Lease>, candidate: &Candidate) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::heartbeat::LIVES;
-    use super::*;
-
-    const LEASE: Duration = Duration::from_secs(5);
-
-    fn me() -> Candidate {
-        Candidate { identity: "me".into(), namespace: "ns".into(), duration: LEASE }
-    }
-
-    fn lease(holder: Option<&str>, version: &str) -> Lease {
-        Lease {
-            metadata: ObjectMeta { resource_version: Some(version.into()), ..ObjectMeta::default() },
-            spec: Some(LeaseSpec {
-                holder_identity: holder.map(str::to_owned),
-                lease_duration_seconds: Some(5),
-                lease_transitions: Some(3),
-                ..LeaseSpec::default()
-            }),
-        }
-    }
-
-    #[test]
-    fn a_free_lease_is_taken_and_a_held_lease_is_renewed() {
-        let now = Instant::now();
-        assert_eq!(step(&lease(None, "1"), &me(), &mut None, now), Step::Take);
-        assert_eq!(step(&lease(Some(""), "1"), &me(), &mut None, now), Step::Take);
-        assert_eq!(step(&Lease::default(), &me(), &mut None, now), Step::Take);
-        assert_eq!(step(&lease(Some("me"), "1"), &me(), &mut None, now), Step::Renew);
-    }
-
-    #[test]
-    fn a_lease_of_another_holder_is_taken_when_it_is_unchanged_for_its_duration() {
-        let (start, mut seen) = (Instant::now(), None);
-        let until = start + LEASE;
-        assert_eq!(step(&lease(Some("other"), "1"), &me(), &mut seen, start), Step::Wait(until));
-        let almost = until - Duration::from_millis(1);
-        assert_eq!(step(&lease(Some("other"), "1"), &me(), &mut seen, almost), Step::Wait(until));
-        assert_eq!(step(&lease(Some("other"), "1"), &me(), &mut seen, start + LEASE), Step::Take);
-    }
-
-    #[test]
-    fn a_renewal_restarts_the_wait() {
-        let (start, mut seen) = (Instant::now(), None);
-        step(&lease(Some("other"), "1"), &me(), &mut seen, start);
-        let later = start + LEASE;
-        assert_eq!(step(&lease(Some("other"), "2"), &me(), &mut seen, later), Step::Wait(later + LEASE));
-        assert_eq!(step(&lease(Some("other"), "2"), &me(), &mut seen, later + LEASE), Step::Take);
-    }
-
-    #[test]
-    fn a_write_carries_the_version_it_is_based_on() {
-        let taken = written(&lease(Some("other"), "7"), &me(), true);
-        assert_eq!(taken.metadata.resource_version.as_deref(), Some("7"));
-        let spec = taken.spec.expect("a spec");
-        assert_eq!((spec.holder_identity.as_deref(), spec.lease_transitions), (Some("me"), Some(4)));
-        let odd = Candidate { duration: Duration::from_millis(2900), ..me() };
-        let renewed = written(&lease(Some("me"), "8"), &odd, false).spec.expect("a spec");
-        assert_eq!(renewed.lease_duration_seconds, Some(3), "no less than the holder assumes");
-        assert_eq!(renewed.lease_transitions, Some(3));
-    }
-
-    #[test]
-    fn leadership_expires_by_itself() {
-        let (sender, receiver) = watch::channel(None);
-        let leadership = Leadership(receiver);
-        assert!(!leadership.holds());
-        let renewed = Instant::now();
-        sender.send_replace(Some(Claim::new(1, renewed + LEASE)));
-        assert!(leadership.holds() && leadership.remaining() <= LEASE);
-        sender.send_replace(Some(Claim::new(1, renewed)));
-        assert!(!leadership.holds(), "it was not renewed since");
-    }
-
-    #[test]
-    fn leadership_ends_while_the_machine_is_suspended() {
-        let (start, date) = (Instant::now() + LEASE, SystemTime::now());
-        let claim = Claim { term: 1, until: start, date };
-        assert_eq!(claim.remaining(), Duration::ZERO, "the clock of durations stood still meanwhile");
-        assert!(Claim { date: date + 100 * LEASE, ..claim }.remaining() <= LEASE, "the date was set back");
-    }
-
-    #[test]
-    fn a_term_lasts_while_the_lease_is_renewed_in_time() {
-        let (mut terms, start) = (Terms::of(&me()), Instant::now());
-        let mut renewed = |before: Option<Claim>, taken, after: Duration| {
-            Claim::renewed(before, taken, start + after, &mut terms)
-        };
-        let first = renewed(None, true, Duration::ZERO);
-        let term = |claim: Option<Claim>| claim.map(|claim| claim.term);
-        assert_eq!(term(first), Some(1));
-        assert_eq!(term(renewed(first, false, LEASE / 4)), Some(1));
-        let end = LEASE;
-        let expired = Some(Claim::new(1, start));
-        assert_eq!(term(renewed(expired, false, end)), None, "a write of its own may be under way");
-        assert_eq!(term(renewed(None, false, end + LEASE / 8)), None);
-        let late = renewed(None, false, end + LEASE / 4);
-        assert_eq!(term(late), Some(2), "it had expired");
-        let later = end + 2 * LEASE;
-        assert_eq!(term(renewed(late, true, later)), Some(3), "it was lost meanwhile");
-    }
-
-    /// An API server that has no Lease yet, and keeps the one it is sent.
-    fn api_server() -> (Client, watch::Receiver<usize>) {
-        use axum::Json;
-        use axum::extract::State;
-        use axum::http::StatusCode;
-        use axum::response::IntoResponse;
-        use axum::routing::{get, post};
-        use serde_json::{Value, json};
-        use std::sync::{Arc, Mutex};
-
-        let (writes, written) = watch::channel(0);
-        let stored: Arc<Mutex<Option<Value>>> = Arc::default();
-        let read = |State(stored): State<Arc<Mutex<Option<Value>>>>| async move {
-            match stored.lock().expect("no panic").clone() {
-                Some(lease) => Json(lease).into_response(),
-                None => {
-                    let status =
-                        json!({"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound"});
-                    (StatusCode::NOT_FOUND, Json(status)).into_response()
-                }
-            }
-        };
-        let write = move |State(stored): State<Arc<Mutex<Option<Value>>>>, Json(lease): Json<Value>| async move {
-            writes.send_modify(|count| *count += 1);
-            *stored.lock().expect("no panic") = Some(lease.clone());
-            Json(lease)
-        };
-        let leases = "/apis/coordination.k8s.io/v1/namespaces/ns/leases";
-        let router = axum::Router::new()
-            .route(leases, post(write.clone()))
-            .route(&format!("{leases}/sluice"), get(read).put(write))
-            .with_state(stored);
-        (Client::new(router, "ns"), written)
-    }
-
-    #[tokio::test]
-    async fn a_loop_that_hangs_loses_the_lease_and_gains_it_again_when_it_runs() {
-        let (client, writes) = api_server();
-        let (heart, stop) = (Heartbeat::default(), CancellationToken::new());
-        let candidate = Candidate { duration: Duration::from_secs(2), ..me() };
-        let (mut leadership, run) = campaign(client, candidate.clone(), heart.clone(), stop.clone());
-        let election = tokio::spawn(run);
-        assert!(leadership.changed().await && leadership.holds());
-        let first = leadership.term();
-        // The loop runs: the lease is renewed.
-        assert!(leadership.changed().await && leadership.changed().await);
-        assert_eq!(leadership.term(), first);
-        // It hangs.
-        heart.stopped_since(RENEWED + candidate.duration);
-        while leadership.holds() {
-            tokio::time::sleep(candidate.duration / 20).await;
-        }
-        let count = *writes.borrow();
-        tokio::time::sleep(candidate.duration).await;
-        assert_eq!(*writes.borrow(), count, "others may take the lease");
-        assert_eq!(heart.stopped(), None, "the process still has time to recover");
-        heart.stopped_since(LIVES + Duration::from_secs(1));
-        assert!(heart.stopped().is_some_and(|sentence| sentence.contains("has not run for 61 s")));
-        // It runs again.
-        heart.beat();
-        assert!(leadership.changed().await);
-        assert!(leadership.holds());
-        assert!(leadership.term() > first, "it must list the cluster again");
-        assert_eq!(heart.stopped(), None);
-        stop.cancel();
-        election.await.expect("no panic");
-    }
-}
+mod tests;
