@@ -254,7 +254,16 @@ fn what_needs_more_than_the_whole_budget_never_starts_and_says_so() {
         "{}",
         message(&world, &large)
     );
-    let more = with(team("a", None, 8, None), budget(12, Period::Month, OnExhausted::Hold));
+    assert!(world.engine.verdict(&large).is_some_and(|verdict| verdict.never));
+    let small = submit(&mut world, "a", "train", 4, Some(2));
+    let waits = submit(&mut world, "a", "train", 4, Some(2));
+    world.settle_now();
+    assert!(runs(&world, &small));
+    assert!(
+        world.engine.verdict(&waits).is_some_and(|verdict| !verdict.never),
+        "it waits for the next period"
+    );
+    let more = with(team("a", None, 8, None), budget(20, Period::Month, OnExhausted::Hold));
     world.engine.apply(Event::TeamApplied(more), world.now);
     world.settle_now();
     assert!(runs(&world, &large), "a larger budget counts at once");

@@ -1,6 +1,6 @@
 //! Sentences about budgets.
 
-use crate::explain::verdicts::pending;
+use crate::explain::verdicts::{never, pending};
 use crate::placement::waiting::WaitingWorkload;
 use crate::state::cluster::ClusterState;
 use crate::state::quotas::{BudgetFigures, hours};
@@ -60,7 +60,13 @@ pub fn budget_spent(
         }
         (true, false) => "; beyond the budget it does not start, because it is not preemptible",
     };
-    pending(Reason::BudgetSpent, format!("{used}{asks}. {until}{beyond}."))
+    let message = format!("{used}{asks}. {until}{beyond}.");
+    let may_start = may_borrow && waiting.preemptible;
+    if exceeds && !may_start {
+        never(Reason::BudgetSpent, message)
+    } else {
+        pending(Reason::BudgetSpent, message)
+    }
 }
 
 /// GPU-hours as people read them: whole from a hundred on, else with at most two decimals, and three below one.
