@@ -28,7 +28,8 @@ pub struct Record {
     /// The GPU fraction granted to each pod, if it is smaller than the first requested fraction.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<String>,
-    /// Whether the workload is not evicted for the fair share of another team in this run, because its last run was.
+    /// Whether the workload is not evicted for the fair share of another team in this run: its last run was, or it took the place of
+    /// work of its own team that could not be either.
     #[serde(default, skip_serializing_if = "is_false")]
     pub spared: bool,
     /// Whether the workload started on idle capacity beyond the budget of a team, so that no guarantee protects it.

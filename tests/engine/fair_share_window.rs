@@ -116,6 +116,63 @@ proptest! {
     }
 }
 
+/// The victim, if an action is an eviction for this preemptor.
+fn evicted_for<'a>(action: &'a Action, id: &WorkloadId) -> Option<&'a WorkloadId> {
+    match action {
+        Action::Evict { workload, preemptor: Some(preemptor), .. } if preemptor == id => Some(workload),
+        _ => None,
+    }
+}
+
+fn gpus_of(world: &World, id: &WorkloadId) -> i64 {
+    world.items[id].workload.shape.requests.values().map(|each| each.as_milli() / 1_000).sum()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(600))]
+
+    #[test]
+    fn law_5_a_place_that_a_team_keeps_is_as_safe_as_it_was(
+        guarantees in prop::collection::vec(0..3_i64, 2),
+        running in prop::collection::vec(1..4_i64, 1..5),
+        free in 0..3_i64,
+        waiting in prop::collection::vec(1..5_i64, 1..4),
+        higher in prop::collection::vec((1..4_i64, 1..3_i32), 1..4),
+        past in 601..4_000_u64,
+        pause in 0..900_u64,
+    ) {
+        let terms = Terms { least: 0, window: Queue::fallback().fair_share_window };
+        let mut world = world_of(running.iter().sum::<i64>() + free, &guarantees, terms);
+        // What no fair share of another team may evict.
+        let first = running.iter().map(|size| world.submit(&"t0".into(), "train", 0, 1, *size));
+        let mut safe: BTreeSet<WorkloadId> = first.collect();
+        settle(&mut world);
+        world.now = world.now.after(Duration::from_secs(past));
+        for size in &waiting {
+            world.submit(&"t1".into(), "train", 0, 1, *size);
+        }
+        for action in settle(&mut world) {
+            safe.remove(action.workload());
+        }
+        for (size, priority) in higher {
+            world.now = world.now.after(Duration::from_secs(pause));
+            let id = world.submit(&"t0".into(), "train", priority, 1, size);
+            let actions = settle(&mut world);
+            let left: Vec<&WorkloadId> = actions.iter().filter_map(|action| evicted_for(action, &id)).collect();
+            let freed: i64 = left.iter().map(|victim| gpus_of(&world, victim)).sum();
+            if !left.is_empty() && freed >= size && left.iter().all(|victim| safe.contains(*victim)) {
+                safe.insert(id);
+            }
+            for action in &actions {
+                let Action::Evict { workload, reason, .. } = action else { continue };
+                let was_safe = safe.remove(workload);
+                let loses = was_safe && *reason == EvictReason::FairShare;
+                prop_assert!(!loses, "{workload} had a safe place: {actions:#?}");
+            }
+        }
+    }
+}
+
 /// Two teams without a guarantee; the first has filled both GPUs for so long when the second asks for one.
 fn asked_after(seconds: u64, window: FairShareWindow) -> Vec<Action> {
     let mut world = world_of(2, &[0, 0], Terms { least: 0, window });

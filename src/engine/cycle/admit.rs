@@ -34,7 +34,7 @@ pub fn admit(
         borrowed,
         share: waiting.share,
         unfunded: waiting.unfunded,
-        spared: scheduler.state.get(&waiting.id).is_some_and(|info| info.workload.evicted_for_fair_share),
+        spared: waiting.spared,
         at: now,
     };
     scheduler.state.set_phase(&waiting.id, Phase::Starting(admission.clone()));

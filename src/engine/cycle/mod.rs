@@ -31,6 +31,7 @@ pub mod release;
 pub mod replace;
 pub mod requeue;
 pub mod reserve;
+pub mod settled;
 pub mod smaller_size;
 pub mod take_free;
 pub mod take_over;

@@ -26,6 +26,8 @@ pub struct PlanVictims {
     pub added: Vec<Victim>,
     /// Those that end already, for a plan that it replaces.
     pub ending: Vec<Victim>,
+    /// Whether they leave their places to their own team, as settled as they were: see [`crate::cycle::settled`].
+    pub settled: bool,
 }
 
 /// Nominates the capacity of a placement to a workload until it is free.
@@ -37,14 +39,14 @@ pub fn nominate_for(
     victims: PlanVictims,
     within_guarantee: bool,
 ) {
-    let PlanVictims { added, ending } = victims;
+    let PlanVictims { added, ending, settled } = victims;
     // What ends elsewhere for the plan that is replaced is nothing that the workload waits for.
     let there = ending.iter().filter(|victim| runs_on(&scheduler.state, victim.take.id(), &placement));
     let names: Vec<WorkloadId> = there.chain(&added).map(|victim| victim.take.id().clone()).collect();
     let victims = [ending, added].concat();
     let message = explain::waiting(&scheduler.state, &placement, &names);
     let nomination = Nomination::new(&scheduler.state, waiting, pool, placement, victims, message);
-    let nomination = Nomination { within_guarantee, ..nomination };
+    let nomination = Nomination { within_guarantee, settled, ..nomination };
     scheduler.nominate(nomination);
     scheduler.queue.pending.remove(&waiting.id);
     reserve::release(scheduler, &waiting.id);

@@ -17,7 +17,8 @@ use crate::types::vector::Vector;
 
 /// The workload of a nomination as it waits in its pool, with the pods of the nomination.
 pub fn waiting_for(state: &ClusterState, nomination: &Nomination) -> Option<WaitingWorkload> {
-    let waiting = WaitingWorkload::of(state, &nomination.id)?.with_pods(nomination.pods);
+    let mut waiting = WaitingWorkload::of(state, &nomination.id)?.with_pods(nomination.pods);
+    waiting.spared |= nomination.settled;
     Some(waiting.in_pool(state, nomination.pool).into_owned())
 }
 

@@ -2,7 +2,7 @@
 
 use crate::cycle::nominate::{PlanVictims, nominate_for};
 use crate::cycle::victims::{self, OnItsWay};
-use crate::cycle::{blocked, evict, reserve, take_free, take_over};
+use crate::cycle::{blocked, evict, reserve, settled, take_free, take_over};
 use crate::explain;
 use crate::placement::waiting::Attempt;
 use crate::preemption::{Take, Victims};
@@ -69,7 +69,8 @@ fn carry_out(
         let evicted = takes.iter().filter_map(evicted);
         scheduler.nominations.note_borrowing_preemption(&waiting.id, external_changes, evicted);
     }
-    let (first, mut victims) = (plan.actions.len(), PlanVictims { added: Vec::new(), ending });
+    let settled = ending.is_empty() && settled::leave_places(&scheduler.state, waiting, pool, &takes, now);
+    let (first, mut victims) = (plan.actions.len(), PlanVictims { added: Vec::new(), ending, settled });
     for take in takes {
         victims.added.extend(evict::carry_out(scheduler, take, waiting, within_guarantee, now, plan));
     }

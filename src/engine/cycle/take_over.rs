@@ -36,7 +36,7 @@ pub fn run(scheduler: &mut Scheduler, attempt: Attempt<'_>) -> bool {
     let within_guarantee = waiting.within_guarantee(&scheduler.state, pool);
     queue_preemptor(scheduler, &nomination, waiting);
     reserve::note_taken(scheduler, waiting, pool, &placement);
-    let victims = PlanVictims { added: Vec::new(), ending: nomination.victims };
+    let victims = PlanVictims { ending: nomination.victims, ..PlanVictims::default() };
     nominate_for(scheduler, waiting, pool, placement, victims, within_guarantee);
     true
 }

@@ -50,6 +50,8 @@ pub struct WaitingWorkload {
     pub share: Option<Amount>,
     /// Whether a budget does not cover it, so that it may start on idle capacity only.
     pub unfunded: bool,
+    /// Whether it is not evicted for the fair share of another team once it runs (law 5).
+    pub spared: bool,
     /// Whether reservations bind it as they bind work within the guarantee of its team, which it is without its victims (law 2).
     pub as_guaranteed: bool,
     /// Its running pods, which these pods join.
@@ -76,6 +78,7 @@ impl WaitingWorkload {
             preemptible: state.preemptible(info),
             share: None,
             unfunded: false,
+            spared: info.workload.evicted_for_fair_share,
             as_guaranteed: false,
             beside: None,
         })

@@ -28,6 +28,8 @@ pub struct Nomination {
     pub moves: bool,
     /// Whether it is within guarantee by its plan, perhaps only in exchange for victims under the same team above it.
     pub within_guarantee: bool,
+    /// Whether it takes the place of work of its team that was safe from the fair shares of other teams, and is safe from them, too.
+    pub settled: bool,
     /// Whether it is never preempted.
     pub fixed: bool,
     /// The levels of its team's path with guarantees that are smaller than the workload.
@@ -114,6 +116,7 @@ impl Nomination {
             team: waiting.team,
             moves: false,
             within_guarantee: false,
+            settled: false,
             fixed: !waiting.preemptible,
             oversize: info.map(|info| oversize_in(state, info, pool)).unwrap_or_default(),
             queue: info.map_or_else(|| "".into(), |info| queue_name(&state.quotas, info)),

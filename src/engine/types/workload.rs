@@ -305,7 +305,8 @@ pub struct Admission {
     pub borrowed: bool,
     /// The GPU fraction it was admitted at, if that is not the preferred size.
     pub share: Option<Amount>,
-    /// Whether it is not evicted for the fair share of another team, because its last run was (law 5).
+    /// Whether it is not evicted for the fair share of another team: its last run was, or it took the place of work of its own team
+    /// that could not be either (law 5).
     pub spared: bool,
     /// Whether it started on idle capacity beyond the budget of a team, so that no guarantee protects it.
     pub unfunded: bool,
