@@ -208,8 +208,15 @@ async fn ask(location: &Location, sql: &'static str) -> Result<Vec<Row>> {
     tokio::task::spawn_blocking(move || Ok(Store::read(&location)?.query(sql, &[])?)).await?
 }
 
-/// The history says what the ledger says.
-async fn compare(world: &World, ledger: &Mutex<Ledger>, location: &Location) -> Result<()> {
+/// How far apart the sums of a soak may be, as a part of the whole.
+const APART: f64 = 0.001;
+
+/// The same of one round. Its runs last 40 s, and on a busy machine each of their edges is seen up to some 100 ms late here or there:
+/// 0.17 % were seen. A single pod that is charged wrongly is 2 % and more.
+const APART_IN_A_ROUND: f64 = 0.004;
+
+/// The history says what the ledger says, up to so much.
+async fn compare(world: &World, ledger: &Mutex<Ledger>, location: &Location, apart: f64) -> Result<()> {
     let rows = eventually("every run has an end in the history", Duration::from_secs(60), async || {
         let seen = ledger.lock().unwrap_or_else(PoisonError::into_inner).all().len();
         let rows = ask(location, "SELECT uid, admitted_at, used, ending, ended_at FROM runs").await;
@@ -234,7 +241,7 @@ async fn compare(world: &World, ledger: &Mutex<Ledger>, location: &Location) -> 
         there as f64 / 3.6e6,
         off * 100.0
     );
-    ensure!(off <= 0.001, "{:.4} % apart", off * 100.0);
+    ensure!(off <= apart, "{:.4} % apart", off * 100.0);
     let evicted = rows.iter().filter(|row| row[3].text() == "Evicted").count();
     ensure!(evicted > 0, "nothing was evicted");
     let decided = ask(
@@ -291,13 +298,13 @@ async fn the_history_is_the_integral_of_what_is_charged() {
                 break;
             }
         }
-        compare(&world, &ledger, &location).await.unwrap_or_else(|error| panic!("{error:?}"));
+        compare(&world, &ledger, &location, APART).await.unwrap_or_else(|error| panic!("{error:?}"));
         return;
     }
     World::run_with("history", options, 2, async |world| {
         let ledger = prepared(world).await?;
         round(world, &mut server, 0, Duration::from_secs(15)).await?;
-        compare(world, &ledger, &location).await
+        compare(world, &ledger, &location, APART_IN_A_ROUND).await
     })
     .await;
 }
