@@ -165,7 +165,7 @@ struct Observation {
 /// The next step of the election.
 #[derive(Debug, PartialEq)]
 enum Step {
-    /// This candidate holds the lease: renew it.
+    /// This process holds the lease: renew it.
     Renew,
     /// The lease is free or expired: take it.
     Take,

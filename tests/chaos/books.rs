@@ -346,9 +346,8 @@ impl Observer {
 
     /// The Events of the workloads that a breach names, a line each.
     pub async fn events(&self, breach: &str) -> String {
-        let names = breach.split_whitespace().filter_map(|word| word.split_once('/')).map(|(_, name)| name);
         let mut lines = String::new();
-        for name in names {
+        for name in crate::trace::named(breach) {
             let of = format!("--field-selector=involvedObject.name={name}");
             let columns =
                 "-o=custom-columns=AT:.lastTimestamp,NAME:.involvedObject.name,WHY:.reason,TEXT:.message";

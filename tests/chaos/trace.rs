@@ -9,7 +9,7 @@ const LINES: usize = 30;
 const WIDTH: usize = 400;
 
 /// The names of the workloads that a breach names.
-fn named(breach: &str) -> Vec<&str> {
+pub fn named(breach: &str) -> Vec<&str> {
     let names = breach.split_whitespace().filter_map(|word| word.split_once('/'));
     names.map(|(_, name)| name).filter(|name| !name.is_empty()).collect()
 }
@@ -40,7 +40,7 @@ pub fn shown(view: &View, breach: &str) -> String {
 /// The last lines of these logs that name a workload of the breach, or speak of leadership or of a watch.
 pub fn logged(logs: &[PathBuf], breach: &str) -> String {
     let mut words = named(breach);
-    words.extend(["starting", "leader", "leadership", "watch failed", "reachable"]);
+    words.extend(["starting", "leader", "watch failed", "reachable"]);
     let mut lines_of_all = String::new();
     for log in logs {
         let text = std::fs::read_to_string(log).unwrap_or_default();

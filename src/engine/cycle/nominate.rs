@@ -26,7 +26,8 @@ pub struct PlanVictims {
     pub added: Vec<Victim>,
     /// Those that end already, for a plan that it replaces.
     pub ending: Vec<Victim>,
-    /// Whether they leave their places to their own team, as settled as they were: see [`crate::cycle::settled`].
+    /// Whether the preemptor only takes places of its own team that were safe from the fair shares of other teams, by
+    /// [`crate::cycle::settled`].
     pub settled: bool,
 }
 
