@@ -27,7 +27,7 @@ use crate::directory::Directory;
 use crate::engine::Engine;
 use crate::engine::replay::calibration::Calibration;
 use crate::engine::replay::forecast::{Bounds, Case, Submission, forecast_shown};
-use crate::engine::types::Time;
+use crate::engine::types::{Reason, Time};
 use crate::view::{Accelerators, EtaRow, PoolAccelerators, RunRow, WhatIfRow, WorkloadRow};
 
 /// The shortest time between two forecasts.
@@ -74,9 +74,12 @@ impl Starts {
         for row in rows.iter_mut().filter(|row| row.waits()) {
             // What can never start has no start to expect.
             let known = starts.etas.get(&key(&row.kind, &row.head.namespace, &row.head.name));
-            if let Some((eta, run)) = known.filter(|_| !row.head.never_starts).cloned() {
-                (row.eta, row.run) = (Some(eta), run);
-            }
+            let Some((eta, run)) = known.filter(|_| !row.head.never_starts) else { continue };
+            (row.eta, row.run) = if row.head.reason == Reason::QueuePaused.code() {
+                (Some(Arc::new(eta.of_paused_queue())), None)
+            } else {
+                (Some(Arc::clone(eta)), run.clone())
+            };
         }
     }
 }

@@ -85,7 +85,8 @@ impl Cluster {
             "apiVersion": "sluice.dev/v1alpha1", "kind": "Team", "metadata": {"name": "a"},
             "spec": {
                 "quotas": [{"guaranteed": {"nvidia.com/gpu": 1}}],
-                "queues": [{"name": "default"}, {"name": "small", "limit": {"nvidia.com/gpu": 0}}],
+                "queues": [{"name": "default"}, {"name": "small", "limit": {"nvidia.com/gpu": 0}},
+                    {"name": "closed", "paused": "Hold"}],
             },
         }));
         let amounts = json!({"cpu": "8", "memory": "8Gi", "pods": "10", "nvidia.com/gpu": "1"});
@@ -201,14 +202,39 @@ async fn without_a_time_limit_there_is_no_estimate() {
     assert!(eta["message"].as_str().is_some_and(|message| message.contains("the run of a/runs")), "{eta}");
 }
 
+/// A queued Job of this queue.
+fn of_queue(name: &str, queue: &str) -> Change {
+    let mut object = held(name);
+    object["metadata"]["labels"] = json!({names::QUEUE: queue});
+    object["metadata"]["uid"] = name.into();
+    let seen = target::job::job(&read(object), now());
+    Change::Job(Seen::Object(seen.uid.clone(), seen))
+}
+
+#[tokio::test]
+async fn what_is_in_a_paused_queue_has_no_expected_start_until_it_is_open() {
+    let running = job("runs", Some((Duration::ZERO, "1h")));
+    let cluster = Cluster::new(running, vec![of_queue("paused", "closed"), job("waits", None)]);
+    let mut rows = cluster.workloads().await;
+    let row = rows.as_array_mut().and_then(|rows| rows.iter_mut().find(|row| row["name"] == "paused"));
+    let mut row: WorkloadRow = read(row.expect("a row").take());
+    let times = |row: &WorkloadRow| row.eta.as_ref().map(|eta| (eta.likely.is_some(), eta.basis.clone()));
+    assert_eq!(row.head.reason, "QueuePaused");
+    assert_eq!(times(&row), Some((false, "NothingEnds".to_owned())));
+    // A forecast from before the pause had an expected start for it.
+    row.head.name = "waits".to_owned();
+    let mut rows = [row];
+    cluster.forecaster.starts().await.fill_in(&mut rows);
+    assert_eq!(times(&rows[0]), Some((false, "NothingEnds".to_owned())));
+    rows[0].head.reason = "NoRoom".to_owned();
+    cluster.forecaster.starts().await.fill_in(&mut rows);
+    assert_eq!(times(&rows[0]), Some((true, "TimeLimits".to_owned())));
+}
+
 #[tokio::test]
 async fn what_can_never_start_has_no_expected_start() {
     let running = job("runs", Some((Duration::ZERO, "1h")));
-    let mut limited = held("limited");
-    limited["metadata"]["labels"] = json!({names::QUEUE: "small"});
-    limited["metadata"]["uid"] = "limited".into();
-    let limited = target::job::job(&read(limited), now());
-    let limited = Change::Job(Seen::Object(limited.uid.clone(), limited));
+    let limited = of_queue("limited", "small");
     let cluster = Cluster::new(running, vec![job("waits", None), job_with("never", None, 50), limited]);
     let rows = cluster.workloads().await;
     let eta_of = |name: &str| {

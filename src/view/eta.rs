@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 use crate::api::record::timestamp;
 use crate::engine::Engine;
 use crate::engine::replay::forecast::Eta;
-use crate::engine::replay::grounds::Grounds;
+use crate::engine::replay::grounds::{Grounds, Unbounded};
 use crate::engine::types::{PlaceView, Time, WorkloadId};
 use crate::sentences;
 
 /// The expected start of a waiting workload: all three times, or none of them where nothing bounds it. Earlier forecasts and
 /// their outcomes correct them.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EtaRow {
     /// With runs of the usual length.
@@ -73,6 +73,18 @@ impl Hash for EtaRow {
 }
 
 impl EtaRow {
+    /// The same for a workload of a paused queue. The forecast may be older than the pause, and no end of a run opens the queue.
+    #[must_use]
+    pub fn of_paused_queue(&self) -> Self {
+        Self {
+            foretold: self.foretold,
+            basis: Unbounded::NothingEnds.code().to_owned(),
+            message: "No estimate: nothing of a paused queue starts.".to_owned(),
+            place: self.place.clone(),
+            ..Self::default()
+        }
+    }
+
     /// The estimate of a forecast made at `at`.
     #[must_use]
     pub fn new(engine: &Engine, eta: &Eta, grounds: &Grounds, place: Option<&PlaceView>, at: Time) -> Self {
