@@ -107,7 +107,10 @@ fn all(arguments: &Arguments) -> Result<(), String> {
     if arguments.write {
         readme::write("bench-engine", &report::summary(&rows).to_string())?;
     }
-    std::fs::write(&arguments.csv, report::csv(&rows))
+    // There is no directory `target` with `CARGO_TARGET_DIR`.
+    let directory = arguments.csv.parent().map_or(Ok(()), std::fs::create_dir_all);
+    directory
+        .and_then(|()| std::fs::write(&arguments.csv, report::csv(&rows)))
         .map_err(|error| format!("{}: {error}", arguments.csv.display()))
 }
 

@@ -144,7 +144,6 @@ fn bench(arguments: &Arguments, directory: &Path) -> Result<()> {
     }
 
     run_all(arguments, &trace, &workloads, &others, &mut results)?;
-    report::write_csv(&results, &arguments.csv)?;
     println!(
         "Mean (standard deviation) over {} seeds; allocation and fragmentation in per cent of the cluster's \
          devices at these loads in per cent; idle devices and dropped pods of several devices at \
@@ -153,6 +152,8 @@ fn bench(arguments: &Arguments, directory: &Path) -> Result<()> {
     );
     println!("{}\n", report::figures(&results));
     println!("Allocation at 100 %\n\n{}\n", report::verdict(&results, &published));
+    // After the tables: the figures of minutes are not lost with a file that cannot be written.
+    report::write_csv(&results, &arguments.csv)?;
     if arguments.write {
         let table = report::summary(&results, &published).to_string();
         readme::write("bench-packing", &table).map_err(Error::msg)?;

@@ -229,12 +229,13 @@ pub fn summary(results: &Results, published: &PublishedTable) -> Table {
     table
 }
 
-/// Writes every figure with mean and standard deviation.
+/// Writes every figure with mean and standard deviation. The directory is made where there is none, as with `CARGO_TARGET_DIR`.
 ///
 /// # Errors
 /// When the file cannot be written.
 pub fn write_csv(results: &Results, path: &Path) -> Result<()> {
     let failed = || format!("cannot write {}", path.display());
+    path.parent().map_or(Ok(()), std::fs::create_dir_all).with_context(failed)?;
     let mut file = csv::Writer::from_path(path).with_context(failed)?;
     file.write_record(["variant", "names", "policy", "seeds", "load_pct", "figure", "mean", "std"])?;
     let samples: [(&str, Figure); 4] = [

@@ -123,13 +123,14 @@ impl Report {
         })
     }
 
-    /// Writes every figure to `target/bench-queueing.csv`.
+    /// Writes every figure to `target/bench-queueing.csv`. The directory is made where there is none, as with `CARGO_TARGET_DIR`.
     ///
     /// # Errors
     /// When the file cannot be written.
     pub fn write(&self) -> Result<()> {
         let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/bench-queueing.csv");
         let context = || format!("cannot write {}", path.display());
+        path.parent().map_or(Ok(()), std::fs::create_dir_all).with_context(context)?;
         let mut writer = csv::Writer::from_path(&path).with_context(context)?;
         writer.write_record([
             "trace",
