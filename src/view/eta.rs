@@ -73,7 +73,8 @@ impl Hash for EtaRow {
 }
 
 impl EtaRow {
-    /// The same for a workload of a paused queue. The forecast may be older than the pause, and no end of a run opens the queue.
+    /// This estimate without its times, for a workload whose queue is paused: the forecast may be older than the pause, and no run that
+    /// ends opens the queue.
     #[must_use]
     pub fn of_paused_queue(&self) -> Self {
         Self {
