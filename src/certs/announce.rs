@@ -111,7 +111,9 @@ fn corrections(configuration: &Value, announcement: &Announcement, path: &str) -
         if let (Some(url), Some(path), Some(map)) = (&announcement.url, &path, wanted.as_object_mut()) {
             map.remove("service");
             map.insert("url".to_owned(), format!("{}{path}", url.trim_end_matches('/')).into());
-        } else if let (Some(path), Some(service), true) = (path, wanted["service"].as_object_mut(), has_own) {
+        } else if let (Some(path), true) = (path, has_own)
+            && let Some(service) = wanted.get_mut("service").and_then(Value::as_object_mut)
+        {
             service.insert("path".to_owned(), path.into());
         }
         if wanted != webhook["clientConfig"] {
@@ -167,6 +169,9 @@ mod tests {
             let patch = JsonPatch(corrections(&configuration, &announcement, "/mutate"));
             json_patch::patch(&mut configuration, &patch).expect("the patch applies");
             assert_eq!(configuration["webhooks"][0]["clientConfig"], expected);
+            // A replica that does not lead announces no URL.
+            let standby = Announcement { url: None, ..announcement };
+            assert_eq!(corrections(&configuration, &standby, "/mutate"), []);
         }
     }
 

@@ -72,7 +72,7 @@ impl Starts {
     pub fn fill_in(&self, rows: &mut [WorkloadRow]) {
         let Self(Some(starts)) = self else { return };
         for row in rows.iter_mut().filter(|row| row.waits()) {
-            // What can never start has no start to expect, and what is in a paused queue none that is known.
+            // What can never start has no start to expect, and the forecast may be older than the pause of a queue.
             let known = starts.etas.get(&key(&row.kind, &row.head.namespace, &row.head.name));
             let Some((eta, run)) = known.filter(|_| !row.head.never_starts) else { continue };
             (row.eta, row.run) = if row.head.reason == Reason::QueuePaused.code() {

@@ -220,12 +220,19 @@ async fn what_is_in_a_paused_queue_has_no_expected_start_until_it_is_open() {
     let mut row: WorkloadRow = read(row.expect("a row").take());
     let times = |row: &WorkloadRow| row.eta.as_ref().map(|eta| (eta.likely.is_some(), eta.basis.clone()));
     assert_eq!(row.head.reason, "QueuePaused");
-    assert_eq!(times(&row), Some((false, "NothingEnds".to_owned())));
+    assert_eq!(times(&row), Some((false, "QueuePaused".to_owned())));
+    let object = |queue: &str| {
+        let mut object = held("new");
+        object["metadata"]["labels"] = json!({names::QUEUE: queue});
+        object
+    };
+    let answer = cluster.what_if(&object("closed")).await.expect("an answer");
+    assert_eq!((&answer["reason"], &answer["eta"]["basis"]), (&json!("QueuePaused"), &json!("QueuePaused")));
     // A forecast from before the pause had an expected start for it.
     row.head.name = "waits".to_owned();
     let mut rows = [row];
     cluster.forecaster.starts().await.fill_in(&mut rows);
-    assert_eq!(times(&rows[0]), Some((false, "NothingEnds".to_owned())));
+    assert_eq!(times(&rows[0]), Some((false, "QueuePaused".to_owned())));
     rows[0].head.reason = "NoRoom".to_owned();
     cluster.forecaster.starts().await.fill_in(&mut rows);
     assert_eq!(times(&rows[0]), Some((true, "TimeLimits".to_owned())));

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::api::record::timestamp;
 use crate::engine::Engine;
 use crate::engine::replay::forecast::Eta;
-use crate::engine::replay::grounds::{Grounds, Unbounded};
+use crate::engine::replay::grounds::{self, Grounds, Unbounded};
 use crate::engine::types::{PlaceView, Time, WorkloadId};
 use crate::sentences;
 
@@ -30,7 +30,7 @@ pub struct EtaRow {
     /// When the forecast was made.
     pub foretold: Timestamp,
     /// What the times rest on: `AtOnce`, `BudgetRefill`, `EndingPods`, `TimeLimits` or `History`; or why there are none: `UnknownEnd`,
-    /// `NothingEnds` or `TooFarAhead`.
+    /// `NothingEnds`, `QueuePaused` or `TooFarAhead`.
     #[serde(default)]
     pub basis: String,
     /// The same in one sentence, with the run of which the end is not known.
@@ -73,14 +73,13 @@ impl Hash for EtaRow {
 }
 
 impl EtaRow {
-    /// This estimate without its times, for a workload whose queue is paused: the forecast may be older than the pause, and no run that
-    /// ends opens the queue.
+    /// This estimate without its times, for a workload of a queue that was paused after the forecast.
     #[must_use]
     pub fn of_paused_queue(&self) -> Self {
         Self {
             foretold: self.foretold,
-            basis: Unbounded::NothingEnds.code().to_owned(),
-            message: "No estimate: nothing of a paused queue starts.".to_owned(),
+            basis: Unbounded::QueuePaused.code().to_owned(),
+            message: grounds::QUEUE_PAUSED.to_owned(),
             place: self.place.clone(),
             ..Self::default()
         }

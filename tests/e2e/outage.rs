@@ -3,30 +3,48 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use sluice_harness::{Sluice, World, eventually, patience};
+use sluice_harness::{Sluice, View, World, eventually, patience};
 
 use crate::support::{Job, SLUICE, complete, nodes, queued, running, team};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn while_sluice_is_down_team_workloads_stay_held_and_all_others_run() {
     World::run("down", SLUICE, 1, async |world| {
-        world.apply(&format!("{}{}", nodes(1, 4), team("a", 4))).await?;
+        world.apply(&format!("{}{}", nodes(1, 5), team("a", 5))).await?;
         let kubectl = world.kubectl.clone();
         kubectl.ok(&["create", "namespace", "free"]).await?;
         kubectl.apply(&Job::new("a", "ends").lasts(Duration::from_secs(12)).manifest()).await?;
         kubectl.apply(&Job::new("a", "killed").manifest()).await?;
         kubectl.apply(&Job::new("a", "deleted").manifest()).await?;
-        running(world, "a", 3).await?;
-        kubectl.apply(&Job::new("a", "waits").gpus(4).manifest()).await?;
-        kubectl.apply(&Job::new("a", "forgotten").gpus(4).manifest()).await?;
+        let elastic = Job::new("a", "orphaned").annotated("min-parallelism", "1").spec("parallelism: 2");
+        kubectl.apply(&elastic.manifest()).await?;
+        running(world, "a", 5).await?;
+        kubectl.apply(&Job::new("a", "waits").gpus(5).manifest()).await?;
+        kubectl.apply(&Job::new("a", "forgotten").gpus(5).manifest()).await?;
         let view = queued(world, "a", 2).await?;
-        let pod = view.running("a").find(|pod| pod.job.as_deref() == Some("killed"));
-        let pod = pod.context("the pod does not exist")?.name.clone();
+        let of = |job: &str| {
+            let pod = view.running("a").find(|pod| pod.job.as_deref() == Some(job));
+            pod.map(|pod| pod.name.clone()).context("the pod does not exist")
+        };
+        let (pod, replaced) = (of("killed")?, of("orphaned")?);
 
         world.replicas[0].kill().await?;
         // Other work of users continues meanwhile; only new workloads in the team's namespace wait.
         kubectl.ok(&["delete", "job", "deleted", "forgotten", "--namespace=a", "--timeout=30s"]).await?;
-        kubectl.ok(&["delete", "pod", &pod, "--namespace=a", "--timeout=30s"]).await?;
+        kubectl.ok(&["delete", "pod", &pod, &replaced, "--namespace=a", "--timeout=30s"]).await?;
+        // The Job goes before Sluice has given its new pod a node.
+        let orphan = |view: &View| {
+            view.pods
+                .iter()
+                .find(|pod| pod.name.starts_with("orphaned-") && pod.gated)
+                .map(|pod| pod.name.clone())
+        };
+        let gated = |view: &View| orphan(view).map(drop).ok_or_else(|| view.summary("a"));
+        let view = world.until("the new pod of the elastic Job is gated", gated).await?;
+        let orphan = orphan(&view).context("the pod does not exist")?;
+        kubectl
+            .ok(&["delete", "job", "orphaned", "--namespace=a", "--cascade=orphan", "--timeout=30s"])
+            .await?;
         kubectl.apply(&Job::new("free", "other").lasts(Duration::from_secs(1)).manifest()).await?;
         kubectl.apply(&Job::new("a", "new").manifest()).await?;
         let pod = "
@@ -54,13 +72,18 @@ spec:
         // After its restart Sluice admits all of them.
         world.start_replica().await?;
         world
-            .until("the new Job and the bare pod run", |view| {
-                let bare = view.pods.iter().any(|pod| pod.name == "bare" && pod.running());
+            .until("the new Job, the bare pod and the orphan run", |view| {
+                let runs = |name: &str| {
+                    view.pods.iter().any(|pod| pod.name == name && pod.running() && pod.admission.is_some())
+                };
+                let (bare, orphan) = (runs("bare"), runs(&orphan));
                 let new = view.job("a", "new").is_some_and(|job| job.admitted() && job.active == 1);
-                if bare && new { Ok(()) } else { Err(format!("bare pod: {bare}; {}", view.summary("a"))) }
+                let error = || Err(format!("bare pod: {bare}; orphan: {orphan}; {}", view.summary("a")));
+                if bare && orphan && new { Ok(()) } else { error() }
             })
             .await?;
         kubectl.ok(&["delete", "jobs/new", "jobs/killed", "pods/bare", "--namespace=a"]).await?;
+        kubectl.ok(&["delete", "pods", "--selector=job-name=orphaned", "--namespace=a"]).await?;
         world
             .until("the Job queued before the outage runs", |view| match view.job("a", "waits") {
                 Some(job) if job.admitted() && job.active == 1 => Ok(()),

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::super::wire::PodSpec;
+use crate::api::names;
 use crate::engine::types::Name;
 
 /// The scheduling gates of a pod, by name.
@@ -13,6 +14,21 @@ pub fn of(spec: &PodSpec) -> Vec<Name> {
 /// Whether the gate is among them.
 pub fn has(gates: &[Name], name: &str) -> bool {
     gates.iter().any(|gate| &**gate == name)
+}
+
+/// Whether a pod without a Job waits for Sluice. A Job's pod that loses its Job before it has a node keeps the gate of its
+/// placement: nothing else would ever remove it.
+pub fn wait(gates: &[Name]) -> bool {
+    gates.iter().any(is_own)
+}
+
+/// The field `schedulingGates` without those of Sluice.
+pub fn others(gates: &[Name]) -> Vec<Value> {
+    gates.iter().filter(|gate| !is_own(gate)).map(|gate| json!({"name": &**gate})).collect()
+}
+
+fn is_own(gate: &Name) -> bool {
+    [names::GATE_ADMISSION, names::GATE_PLACEMENT].contains(&&**gate)
 }
 
 /// The field `schedulingGates` with all of them.

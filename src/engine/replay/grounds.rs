@@ -117,6 +117,9 @@ fn in_common(like: Likeness) -> &'static str {
     }
 }
 
+/// The sentence on a workload of a paused queue.
+pub const QUEUE_PAUSED: &str = "No estimate: nothing of a paused queue starts.";
+
 /// Why no start can be expected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unbounded {
@@ -124,6 +127,8 @@ pub enum Unbounded {
     Run(WorkloadId),
     /// No end that is known lets it start.
     NothingEnds,
+    /// Its queue is paused, and no end opens it.
+    QueuePaused,
     /// The forecast was cut short by its bounds.
     Cut,
 }
@@ -135,6 +140,7 @@ impl Unbounded {
         match self {
             Self::Run(_) => "UnknownEnd",
             Self::NothingEnds => "NothingEnds",
+            Self::QueuePaused => "QueuePaused",
             Self::Cut => "TooFarAhead",
         }
     }
@@ -156,6 +162,7 @@ impl Unbounded {
                  or of its request."
                     .to_owned()
             }
+            Self::QueuePaused => QUEUE_PAUSED.to_owned(),
             Self::Cut => "No estimate: it starts, if at all, farther ahead than a forecast looks.".to_owned(),
         }
     }

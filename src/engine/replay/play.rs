@@ -293,7 +293,10 @@ impl Play {
         let asked = waiting.keys().filter(|id| case != Case::Early && only.is_none_or(|only| only == *id));
         let endless =
             if cut || case == Case::Early { Endless::default() } else { ledger.endless(run.engine()) };
+        let state = &run.engine().scheduler.state;
+        let is_paused = |id: &WorkloadId| state.get(id).is_some_and(|info| state.is_paused(info));
         let why = |id: &WorkloadId| match cut {
+            _ if is_paused(id) => Unbounded::QueuePaused,
             true => Unbounded::Cut,
             false => endless.in_the_way(run.engine(), id),
         };

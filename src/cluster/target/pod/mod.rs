@@ -78,7 +78,7 @@ pub struct PodSeen {
     pub ready: bool,
     /// Whether it has ended with success.
     pub succeeded: bool,
-    /// The workload it is by itself, if it has or had Sluice's gate.
+    /// The workload it is by itself: without a Job, it has or had a gate of Sluice.
     pub managed: Option<Box<Managed>>,
     /// Its group, if it is managed.
     pub group: Option<Box<Membership>>,
@@ -268,7 +268,7 @@ fn is_ready(pod: &wire::Pod) -> bool {
     conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-/// The state of a pod that has Sluice's gate or was admitted.
+/// The state of a pod that has a gate of Sluice or was admitted.
 fn state(pod: &wire::Pod, marks: &Marks, gated: bool) -> Option<Observed> {
     let record = marks.record.as_ref();
     if !gated && record.is_none() {
@@ -348,7 +348,7 @@ fn managed(pod: &wire::Pod) -> Option<Box<Managed>> {
         return None;
     }
     let gates = gates::of(spec);
-    let gated = gates::has(&gates, names::GATE_ADMISSION);
+    let gated = gates::wait(&gates);
     let marks = Marks::read(metadata);
     let state = state(pod, &marks, gated)?;
     let (over, gone) = (state == Observed::Finished, ended(pod));

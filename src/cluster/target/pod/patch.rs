@@ -22,7 +22,7 @@ impl PodFacts {
     pub(in crate::cluster::target) fn admit(&self, facts: &Facts, version: u64, record: &Record) -> Patch {
         let nodes = record.nodes_of(&facts.uid);
         let mut patch = facts.expect(version);
-        patch.push(add(&GATES, Value::Array(gates::without(&self.gates, names::GATE_ADMISSION))));
+        patch.push(add(&GATES, Value::Array(gates::others(&self.gates))));
         if !nodes.is_empty() {
             patch.push(add(&AFFINITY, pinned(parsed(self.user_affinity.as_deref()).as_ref(), &nodes)));
         }

@@ -130,3 +130,25 @@ fn a_bare_pod_loses_only_sluices_gate() {
         assert_eq!(pod_facts(&after).user_affinity, None, "it cannot be queued again");
     }
 }
+
+/// A Job that is deleted with `--cascade=orphan` leaves pods that have no node yet with the gate of their placement.
+#[test]
+fn a_gated_pod_that_has_lost_its_job_waits_by_itself() {
+    let mut object = json!({
+        "metadata": {"name": "j-0", "namespace": "ns", "uid": "p", "resourceVersion": "5", "ownerReferences": [
+            {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": true}]},
+        "spec": {"containers": [], "schedulingGates": [
+            {"name": names::GATE_PLACEMENT}, {"name": "example.com/other"}]},
+    });
+    let seen = |object: &Value| pod(&serde_json::from_value(object.clone()).expect("a pod"));
+    assert!(seen(&object).managed.is_none(), "it is its Job's");
+    object["metadata"]["ownerReferences"] = Value::Null;
+    let orphan = seen(&object);
+    assert!(orphan.way.is_none() && orphan.holds.is_none());
+    let managed = orphan.managed.expect("managed");
+    assert_eq!(managed.workload.state, Observed::Queued);
+    let patch = managed.admit(orphan.version, &record(&["n1"]), Grant::All, Pin::Template);
+    json_patch::patch(&mut object, &patch).expect("the patch applies");
+    assert_eq!(object["spec"]["schedulingGates"], json!([{"name": "example.com/other"}]));
+    assert!(matches!(seen(&object).managed.expect("managed").workload.state, Observed::Admitted(_)));
+}
