@@ -72,6 +72,11 @@ impl Periods {
         number.checked_sub(1).filter(|number| *number < self.count())
     }
 
+    /// The period in which a time lies, counted from 0; `None` outside of the bounds.
+    pub fn at(&self, time: i64) -> Option<usize> {
+        self.within(self.0.partition_point(|begin| *begin <= time))
+    }
+
     /// Adds up a charge in each of the periods, counted from 0, between those of these numbers.
     pub fn spread(&self, first: usize, last: usize, charge: Charge, mut add: impl FnMut(usize, i128)) {
         for (at, (begin, end)) in self.each().enumerate().take(last).skip(first.saturating_sub(1)) {

@@ -27,6 +27,12 @@ pub trait Database: Send {
     fn script(&mut self, sql: &str) -> Result<(), StoreError>;
     /// Carries out a statement; the number of changed rows.
     fn run(&mut self, sql: &str, values: &[Value]) -> Result<u64, StoreError>;
+    /// Gives each row of a query to `found` as it comes, so that no more than a few are in memory.
+    fn each(&mut self, sql: &str, values: &[Value], found: &mut dyn FnMut(Row)) -> Result<(), StoreError>;
     /// The rows of a query.
-    fn rows(&mut self, sql: &str, values: &[Value]) -> Result<Vec<Row>, StoreError>;
+    fn rows(&mut self, sql: &str, values: &[Value]) -> Result<Vec<Row>, StoreError> {
+        let mut rows = Vec::new();
+        self.each(sql, values, &mut |row| rows.push(row))?;
+        Ok(rows)
+    }
 }

@@ -98,6 +98,19 @@ impl Store {
         self.0.rows(sql, values)
     }
 
+    /// The same for many rows: each is given to `found` as it comes.
+    ///
+    /// # Errors
+    /// When it cannot be carried out; some rows may have been given by then.
+    pub fn each(
+        &mut self,
+        sql: &str,
+        values: &[Value],
+        found: &mut dyn FnMut(Row),
+    ) -> Result<(), StoreError> {
+        self.0.each(sql, values, found)
+    }
+
     /// Writes facts, all or none.
     ///
     /// # Errors

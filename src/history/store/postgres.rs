@@ -5,6 +5,7 @@ use std::future::Future;
 use std::path::Path;
 use std::time::Duration;
 
+use futures::TryStreamExt as _;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
@@ -106,11 +107,21 @@ impl Database for Postgres {
         self.runtime.block_on(limited(self.limit, self.client.execute(&statement, &borrowed(values))))
     }
 
-    fn rows(&mut self, sql: &str, values: &[Value]) -> Result<Vec<Row>, StoreError> {
+    fn each(&mut self, sql: &str, values: &[Value], found: &mut dyn FnMut(Row)) -> Result<(), StoreError> {
         let statement = self.prepared(sql)?;
-        let rows =
-            self.runtime.block_on(limited(self.limit, self.client.query(&statement, &borrowed(values))))?;
-        rows.iter().map(row).collect()
+        let mut unreadable = None;
+        let read = async {
+            let mut rows = std::pin::pin!(self.client.query_raw(&statement, borrowed(values)).await?);
+            while let Some(next) = rows.try_next().await? {
+                match row(&next) {
+                    Ok(row) => found(row),
+                    Err(error) => unreadable = Some(error),
+                }
+            }
+            Ok(())
+        };
+        self.runtime.block_on(limited(self.limit, read))?;
+        unreadable.map_or(Ok(()), Err)
     }
 }
 

@@ -77,10 +77,9 @@ impl Database for Sqlite {
         Ok(rows as u64)
     }
 
-    fn rows(&mut self, sql: &str, values: &[Value]) -> Result<Vec<Row>, StoreError> {
+    fn each(&mut self, sql: &str, values: &[Value], found: &mut dyn FnMut(Row)) -> Result<(), StoreError> {
         let mut statement = self.connection.prepare_cached(sql).map_err(told)?;
         let columns = statement.column_count();
-        let mut found = Vec::new();
         let mut rows = statement.query(params_from_iter(values)).map_err(told)?;
         while let Some(row) = rows.next().map_err(told)? {
             let value = |at: usize| {
@@ -93,9 +92,9 @@ impl Database for Sqlite {
                     }
                 })
             };
-            found.push((0..columns).map(value).collect::<Result<Row, StoreError>>()?);
+            found((0..columns).map(value).collect::<Result<Row, StoreError>>()?);
         }
-        Ok(found)
+        Ok(())
     }
 }
 
