@@ -13,11 +13,11 @@ async fn while_sluice_is_down_team_workloads_stay_held_and_all_others_run() {
         world.apply(&format!("{}{}", nodes(1, 5), team("a", 5))).await?;
         let kubectl = world.kubectl.clone();
         kubectl.ok(&["create", "namespace", "free"]).await?;
-        kubectl.apply(&Job::new("a", "ends").lasts(Duration::from_secs(12)).manifest()).await?;
         kubectl.apply(&Job::new("a", "killed").manifest()).await?;
         kubectl.apply(&Job::new("a", "deleted").manifest()).await?;
         let elastic = Job::new("a", "orphaned").annotated("min-parallelism", "1").spec("parallelism: 2");
         kubectl.apply(&elastic.manifest()).await?;
+        kubectl.apply(&Job::new("a", "ends").lasts(Duration::from_secs(12)).manifest()).await?;
         running(world, "a", 5).await?;
         kubectl.apply(&Job::new("a", "waits").gpus(5).manifest()).await?;
         kubectl.apply(&Job::new("a", "forgotten").gpus(5).manifest()).await?;

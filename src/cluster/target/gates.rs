@@ -16,9 +16,9 @@ pub fn has(gates: &[Name], name: &str) -> bool {
     gates.iter().any(|gate| &**gate == name)
 }
 
-/// Whether a pod without a Job waits for Sluice. A Job's pod that loses its Job before it has a node keeps the gate of its
-/// placement: nothing else would ever remove it.
-pub fn wait(gates: &[Name]) -> bool {
+/// Whether Sluice holds a pod without a Job by them. A pod that loses its Job before it has a node keeps the gate of its
+/// placement, and no Job is left by which that would be removed.
+pub fn hold(gates: &[Name]) -> bool {
     gates.iter().any(is_own)
 }
 

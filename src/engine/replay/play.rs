@@ -295,10 +295,14 @@ impl Play {
             if cut || case == Case::Early { Endless::default() } else { ledger.endless(run.engine()) };
         let state = &run.engine().scheduler.state;
         let is_paused = |id: &WorkloadId| state.get(id).is_some_and(|info| state.is_paused(info));
-        let why = |id: &WorkloadId| match cut {
-            _ if is_paused(id) => Unbounded::QueuePaused,
-            true => Unbounded::Cut,
-            false => endless.in_the_way(run.engine(), id),
+        let why = |id: &WorkloadId| {
+            if is_paused(id) {
+                Unbounded::QueuePaused
+            } else if cut {
+                Unbounded::Cut
+            } else {
+                endless.in_the_way(run.engine(), id)
+            }
         };
         Played { unbounded: asked.map(|id| (id.clone(), why(id))).collect(), starts, displaced, cut }
     }

@@ -81,7 +81,7 @@ fn add(store: &mut Store, choice: &Choice, mut chosen: Where, waits: &mut Waits)
             return;
         };
         let Some(number) = periods.at(admitted) else { return };
-        let waited = u64::try_from((admitted - queued) / 1_000).unwrap_or(0);
+        let waited = u64::try_from(admitted.saturating_sub(queued) / 1_000).unwrap_or(0);
         waits.entry((number, team, queue)).or_default().push(waited);
     })
 }

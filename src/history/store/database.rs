@@ -27,7 +27,7 @@ pub trait Database: Send {
     fn script(&mut self, sql: &str) -> Result<(), StoreError>;
     /// Carries out a statement; the number of changed rows.
     fn run(&mut self, sql: &str, values: &[Value]) -> Result<u64, StoreError>;
-    /// Gives each row of a query to `found` as it comes, so that no more than a few are in memory.
+    /// Gives each row of a query to `found` as it comes, so that they need not be in memory together.
     fn each(&mut self, sql: &str, values: &[Value], found: &mut dyn FnMut(Row)) -> Result<(), StoreError>;
     /// The rows of a query.
     fn rows(&mut self, sql: &str, values: &[Value]) -> Result<Vec<Row>, StoreError> {

@@ -348,7 +348,7 @@ fn managed(pod: &wire::Pod) -> Option<Box<Managed>> {
         return None;
     }
     let gates = gates::of(spec);
-    let gated = gates::wait(&gates);
+    let gated = gates::hold(&gates);
     let marks = Marks::read(metadata);
     let state = state(pod, &marks, gated)?;
     let (over, gone) = (state == Observed::Finished, ended(pod));
