@@ -5,7 +5,7 @@ SHELL := /bin/bash
 export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/local/go/bin
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-down test check build fmt lint unit soak chaos faults golden e2e cluster cluster-up cluster-down \
-        bench-cluster bench-placement bench-questions bench-history bench-scale bench-engine walks bench-packing bench-queueing crds reference image image-test need packages web-check \
+        bench-cluster bench-placement bench-questions bench-history bench-scale bench-engine walks bench-packing bench-queueing crds reference image image-test node-test need packages web-check \
         release release-test chart upgrade-test
 
 # docker or podman
@@ -141,6 +141,9 @@ release-test: need ## make a release of the debug binary and check each of its f
 
 image-test: need ## build the image's binary without a container daemon and start it in an empty tree (as root)
 	tests/image.sh
+
+node-test: need ## install Sluice as pods on this machine as a real node, upgrade, roll back and kill it (as root, with containerd)
+	tests/node/run.sh
 
 need:
 	@tests/harness/need.sh cargo cc go

@@ -20,7 +20,7 @@ if message=$(run serve 2>&1); then
   echo "serve starts without a cluster" >&2
   exit 1
 fi
-if ! grep -q 'found no kubeconfig' <<<"$message"; then
+if ! grep -q 'no kubeconfig' <<<"$message"; then
   echo "serve fails for another reason: $message" >&2
   exit 1
 fi

@@ -7,6 +7,7 @@ use serde_json::json;
 use super::call::{Options, tell};
 use super::report::Report;
 use crate::api::team::{Paused as State, Team, TeamQueue};
+use crate::api::values::is_dns_subdomain;
 use crate::cli::{cluster, complete};
 
 /// A queue.
@@ -14,11 +15,20 @@ use crate::cli::{cluster, complete};
 #[group(skip)]
 pub struct QueueArgument {
     /// The team.
-    #[arg(value_name = "TEAM", add = complete::teams())]
+    #[arg(value_name = "TEAM", value_parser = team_name, add = complete::teams())]
     team: String,
     /// The queue; by default every queue of the team.
     #[arg(value_name = "QUEUE", add = complete::queues())]
     queue: Option<String>,
+}
+
+/// The name of a team. With a slash in it the request would be for another path, and its error about another team.
+fn team_name(text: &str) -> Result<String, String> {
+    match text.split_once('/') {
+        Some((team, queue)) => Err(format!("team and queue are two arguments: {team} {queue}")),
+        None if is_dns_subdomain(text) => Ok(text.to_owned()),
+        None => Err("a Team is named by lower case letters, digits, - and .".to_owned()),
+    }
 }
 
 /// What a paused queue does.
@@ -114,6 +124,15 @@ fn write(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_team_and_its_queue_are_two_arguments() {
+        assert_eq!(team_name("a.b-1"), Ok("a.b-1".to_owned()));
+        assert_eq!(team_name("a/batch"), Err("team and queue are two arguments: a batch".to_owned()));
+        for text in ["", "A", "a b", "-a", "a?x"] {
+            assert!(team_name(text).is_err_and(|problem| problem.contains("lower case")), "{text}");
+        }
+    }
 
     #[test]
     fn only_queues_in_another_state_are_written() {
