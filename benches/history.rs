@@ -19,7 +19,6 @@ use sluice::history::query::{Choice, Periods, report, runs};
 use sluice::history::record::{Fact, Run};
 use sluice::history::store::schema::{RUNS, SEGMENTS};
 use sluice::history::store::{Location, Store, Value};
-use sluice::view::Accelerators;
 use sluice_harness::Postgres;
 use tokio_postgres::NoTls;
 
@@ -146,8 +145,7 @@ fn choice(kind: ReportKind, by: Option<Period>, (from, to): (i64, i64)) -> Resul
         prices: std::collections::BTreeMap::new(),
     };
     let periods = Periods::of(&filter, Timestamp::now()).map_err(anyhow::Error::msg)?;
-    let (prices, accelerators) = (filter.prices, Accelerators::default());
-    Ok(Choice { kind, periods, namespace: None, team: None, prices, accelerators })
+    Ok(Choice { kind, periods, namespace: None, team: None, prices: filter.prices })
 }
 
 /// The median time of a question, and its number of rows.

@@ -106,8 +106,8 @@ pub async fn report(
         _ => None,
     };
     let ReportFilter { kind, team, prices, .. } = filter;
-    let (accelerators, of) = (state.accelerators.clone(), team.clone());
-    let rows = state.history.report(Choice { kind, periods, namespace, team, prices, accelerators }).await?;
+    let of = team.clone();
+    let rows = state.history.report(Choice { kind, periods, namespace, team, prices }).await?;
     let spec = spec.clone();
     let answer = away(move || {
         let rows: Vec<ReportRow> = Arc::unwrap_or_clone(rows);

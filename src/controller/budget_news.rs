@@ -19,10 +19,10 @@ const PASS: Duration = Duration::from_secs(5);
 /// The parts that are said, in per cent.
 const MARKS: [i64; 2] = [80, 100];
 
-/// The largest mark of each team's budget that was said in its present period.
+/// The largest mark of each team's budget that was said in its present period, of its present amount.
 #[derive(Debug, Default)]
 pub struct BudgetNews {
-    told: BTreeMap<Name, (Option<Time>, i64)>,
+    told: BTreeMap<Name, (Option<Time>, Amount, i64)>,
     last: Option<Time>,
     any: bool,
 }
@@ -52,10 +52,12 @@ impl BudgetNews {
     /// The mark that a budget has reached and that was not said yet.
     fn reached(&mut self, view: &BudgetView) -> Option<i64> {
         let period = view.period.map(|(start, _)| start);
-        let before = self.told.get(&view.team).filter(|(of, _)| *of == period).map(|(_, mark)| *mark);
+        let amount = view.budget.amount;
+        let before = self.told.get(&view.team).filter(|(of, whole, _)| (*of, *whole) == (period, amount));
+        let before = before.map(|(.., mark)| *mark);
         let before = before.unwrap_or_else(|| mark(view, view.written.unwrap_or_default()));
         let now = mark(view, view.used).max(before);
-        self.told.insert(view.team.clone(), (period, now));
+        self.told.insert(view.team.clone(), (period, amount, now));
         (now > before).then_some(now)
     }
 }
@@ -88,8 +90,10 @@ fn send(view: &BudgetView, mark: i64, mirror: &Mirror, notifier: &Notifier, now:
     let news = News {
         transition: Transition::Budget,
         at: timestamp(now),
-        // Periods begin at whole days, so the mark keeps its place.
-        occasion: start.saturating_add(mark),
+        // Periods begin at whole days, so mark and amount keep their place in the milliseconds of the first.
+        occasion: start
+            .saturating_add(mark)
+            .saturating_add(view.budget.amount.as_milli() / 1000 % 80_000 * 1000),
         reason: reason.to_owned(),
         message,
         team: view.team.clone(),
@@ -121,6 +125,19 @@ mod tests {
             period: Some((Time(start), Time(start + 1_000))),
             refill: None,
         }
+    }
+
+    #[test]
+    fn marks_of_another_amount_are_said_again() {
+        let mut news = BudgetNews::default();
+        assert_eq!(news.reached(&view(10, Some(2), 0)), Some(100));
+        let raised = |used| {
+            let mut view = view(used, Some(10), 0);
+            view.budget.amount = Amount::units(20);
+            view
+        };
+        let said: Vec<_> = [10, 15, 16, 20].map(|used| news.reached(&raised(used))).to_vec();
+        assert_eq!(said, [None, None, Some(80), Some(100)]);
     }
 
     #[test]

@@ -19,6 +19,7 @@ mod queries;
 mod readiness;
 mod recorder;
 mod retries;
+mod samples;
 mod session;
 mod waiting;
 

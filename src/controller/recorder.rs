@@ -1,20 +1,19 @@
 //! What the loop tells the history and the log of decisions. It outlives sessions, so that a run goes on in the same record
 //! whoever leads.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use super::decisions::{Decision, places, record};
 use super::news::preemptor;
+use super::samples::samples;
 use crate::api::record::time;
 use crate::cluster::mirror::Mirror;
 use crate::engine::Engine;
-use crate::engine::types::amount::{Amount, ResourceList};
-use crate::engine::types::{
-    Action, Admission, DEFAULT_POOL, Name, Observed, TeamView, Time, Workload, WorkloadId,
-};
+use crate::engine::types::amount::Amount;
+use crate::engine::types::{Action, Admission, Observed, Time, Workload, WorkloadId};
 use crate::history::Historian;
-use crate::history::record::{DECIDED, Fact, Sample, Transition};
+use crate::history::record::{DECIDED, Fact, Transition};
 use crate::history::tracker::{Ended, Past, Subject, Tracker};
 use crate::view::Accelerators;
 
@@ -30,7 +29,10 @@ const REFILL: usize = 256;
 pub struct Recorder {
     tracker: Tracker,
     historian: Historian,
+    /// What counts as a GPU whatever the quotas list.
+    configured: Accelerators,
     accelerators: Accelerators,
+    counted: Option<Time>,
     complete: bool,
     sampled: Option<i64>,
     looked: Option<Time>,
@@ -45,7 +47,9 @@ impl Recorder {
         Self {
             tracker: Tracker::new(session, accelerators.clone()),
             historian,
+            configured: accelerators.clone(),
             accelerators,
+            counted: None,
             complete: false,
             sampled: None,
             looked: None,
@@ -62,6 +66,7 @@ impl Recorder {
 
     /// Follows what has changed since the last call, once every first list is complete.
     pub fn follow(&mut self, engine: &mut Engine, mirror: &Mirror, leads: bool, now: Time) {
+        self.count(engine, now);
         let touched = engine.take_recharged();
         for id in &touched {
             self.see(engine, mirror, id, now);
@@ -89,7 +94,22 @@ impl Recorder {
         }
         if leads {
             self.look_at_reservations(engine, mirror, now);
-            self.sample(engine, now);
+        }
+        // Each replica may have a store of its own.
+        self.sample(engine, now);
+    }
+
+    /// Learns from the teams' quotas what counts as a GPU.
+    fn count(&mut self, engine: &Engine, now: Time) {
+        if !self.configured.depend_on_quotas() || self.counted.is_some_and(|last| last.after(LOOK) > now) {
+            return;
+        }
+        self.counted = Some(now);
+        let listed = engine.resources_in_quotas();
+        let accelerators = self.configured.with_quotas(listed.iter().map(|resource| &**resource));
+        if accelerators != self.accelerators {
+            self.tracker.count(accelerators.clone());
+            self.accelerators = accelerators;
         }
     }
 
@@ -267,39 +287,12 @@ impl Recorder {
             return;
         }
         let first = self.sampled.replace(at).is_none();
-        // A leader begins at the next multiple, with a whole view.
+        // A session begins at the next multiple, with a whole view.
         if first && now.0 - at > 2_000 {
             return;
         }
-        let mut capacity: BTreeMap<Name, ResourceList> = BTreeMap::new();
-        for node in engine.nodes() {
-            let pool = capacity.entry(node.pool).or_default();
-            for (resource, amount) in node.allocatable {
-                let sum = pool.entry(resource).or_default();
-                *sum = *sum + amount;
-            }
-        }
-        let teams = engine.teams();
-        let waiting = waiting(engine, &teams);
-        for view in &teams {
-            let listed = [&view.guaranteed, &view.limit, &view.used].into_iter().flat_map(|list| list.keys());
-            let wanted = waiting.get(&view.team).and_then(|pools| pools.get(&view.pool));
-            let devices = wanted.into_iter().flat_map(|list| list.keys()).filter(|name| name.contains('/'));
-            for resource in listed.chain(devices).collect::<BTreeSet<_>>() {
-                let of = |list: &ResourceList| list.get(resource).map_or(0, |amount| amount.as_milli());
-                self.historian.send(Fact::Sample(Sample {
-                    at,
-                    team: view.team.to_string(),
-                    pool: view.pool.to_string(),
-                    resource: resource.to_string(),
-                    guaranteed: of(&view.guaranteed),
-                    used: of(&view.used),
-                    borrowed: of(&view.borrowed),
-                    lent: of(&view.lent),
-                    waiting: wanted.map_or(0, of),
-                    capacity: capacity.get(&view.pool).map_or(0, of),
-                }));
-            }
+        for sample in samples(engine, &self.accelerators, at) {
+            self.historian.send(Fact::Sample(sample));
         }
     }
 }
@@ -310,30 +303,6 @@ struct Line<'a> {
     rule: &'a str,
     for_workload: &'a str,
     message: &'a str,
-}
-
-/// What waits, by team and pool; with each team also for those above it.
-fn waiting(engine: &Engine, teams: &[TeamView]) -> BTreeMap<Name, BTreeMap<Name, ResourceList>> {
-    let parents: BTreeMap<&Name, &Name> =
-        teams.iter().filter_map(|view| Some((&view.team, view.parent.as_ref()?))).collect();
-    let mut waiting: BTreeMap<Name, BTreeMap<Name, ResourceList>> = BTreeMap::new();
-    for workload in engine.workloads().filter(|workload| workload.state == Observed::Queued && !workload.hold)
-    {
-        let pool = workload.pools.first().cloned().unwrap_or_else(|| DEFAULT_POOL.into());
-        let mut team = Some(&workload.team);
-        // The quota tree has no circles, and its depth is bounded.
-        for _ in 0..64 {
-            let Some(at) = team else { break };
-            let sum = waiting.entry(at.clone()).or_default().entry(pool.clone()).or_default();
-            for (resource, each) in workload.requests() {
-                let all = each.as_milli().saturating_mul(i64::from(workload.pods));
-                let of = sum.entry(resource.clone()).or_default();
-                *of = Amount::milli(of.as_milli().saturating_add(all));
-            }
-            team = parents.get(at).copied();
-        }
-    }
-    waiting
 }
 
 fn label(mirror: &Mirror, id: &WorkloadId) -> String {

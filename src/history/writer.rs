@@ -74,6 +74,7 @@ impl Writer {
 
     /// Writes a batch, however long it takes, unless Sluice ends.
     fn deliver(&mut self, batch: &[Fact]) {
+        let mut batch = batch;
         let (first, longest) = PAUSES;
         for tries in 0.. {
             match self.write(batch) {
@@ -89,8 +90,10 @@ impl Writer {
                     return;
                 }
                 Err(StoreError::Refused(problem)) => {
-                    self.give_up(batch, &problem);
-                    return;
+                    batch = self.give_up(batch, &problem);
+                    if batch.is_empty() {
+                        return;
+                    }
                 }
                 Err(StoreError::Full) if tries < TRIES_WHEN_FULL => {
                     let now = jiff::Timestamp::now().as_millisecond();
@@ -146,13 +149,19 @@ impl Writer {
     }
 
     /// A batch that will never be taken: its facts are tried one by one, and the bad ones dropped.
-    fn give_up(&mut self, batch: &[Fact], problem: &str) {
+    /// Returns those that are left when the store takes none any more.
+    fn give_up<'a>(&mut self, batch: &'a [Fact], problem: &str) -> &'a [Fact] {
         tracing::warn!(store = %self.location, problem, "the store refuses facts of the history");
-        for fact in batch {
+        for (at, fact) in batch.iter().enumerate() {
             match self.write(std::slice::from_ref(fact)) {
                 Ok(()) => self.counts.written.inc(),
-                Err(_) => self.counts.dropped.inc(),
+                Err(StoreError::Refused(_)) => self.counts.dropped.inc(),
+                Err(error) => {
+                    self.down(&error);
+                    return batch.get(at..).unwrap_or_default();
+                }
             }
         }
+        &[]
     }
 }

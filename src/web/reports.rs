@@ -273,8 +273,13 @@ fn chart(filter: &ReportFilter, rows: &[ReportRow]) -> Markup {
 /// Cells with their titles.
 type Cells = Vec<(&'static str, String)>;
 
+/// Whether a row names a user or a queue. What was lent and what was available is known of teams and pools alone.
+fn is_finer(row: &ReportRow) -> bool {
+    matches!(row, ReportRow::Usage(row) if !row.user.is_empty() || !row.queue.is_empty())
+}
+
 /// The cells of a row; the first few are words and the others numbers.
-fn cells(row: &ReportRow) -> (Cells, Cells) {
+fn cells(row: &ReportRow, sampled: bool) -> (Cells, Cells) {
     let hours = |time: GpuTime| number(time.hours());
     let maybe = |time: Option<GpuTime>| time.map(hours).unwrap_or_default();
     match row {
@@ -291,7 +296,7 @@ fn cells(row: &ReportRow) -> (Cells, Cells) {
                 ("Lost", hours(row.lost_gpu_seconds)),
                 ("Waited", hours(row.waited_gpu_seconds)),
             ];
-            if row.user.is_empty() && row.queue.is_empty() {
+            if sampled {
                 let part = row.utilization().map(|part| format!("{:.0} %", part * 100.0));
                 numbers.extend([
                     ("Lent", maybe(row.lent_gpu_seconds)),
@@ -324,7 +329,9 @@ fn cells(row: &ReportRow) -> (Cells, Cells) {
 fn table(context: &Context, rows: &[ReportRow], periods: bool, zone: &TimeZone) -> Markup {
     let day = |row: &ReportRow| row.period().0.to_zoned(zone.clone()).strftime("%Y-%m-%d").to_string();
     // Some rows have a word less, such as work without a known user.
-    let titles = rows.iter().map(cells).max_by_key(|(words, _)| words.len()).unwrap_or_default();
+    let sampled = !rows.iter().any(is_finer);
+    let titles =
+        rows.iter().map(|row| cells(row, sampled)).max_by_key(|(words, _)| words.len()).unwrap_or_default();
     html! {
         div.scroll tabindex="0" role="region" aria-label="Report" {
             table.cards {
@@ -336,7 +343,7 @@ fn table(context: &Context, rows: &[ReportRow], periods: bool, zone: &TimeZone) 
                 } }
                 tbody {
                     @for row in rows.iter().take(LISTED) {
-                        @let (words, numbers) = cells(row);
+                        @let (words, numbers) = cells(row, sampled);
                         tr {
                             @if periods { td data-label="From" { (day(row)) } }
                             @for (title, _) in &titles.0 {

@@ -110,11 +110,13 @@ proptest! {
                 }
                 listed.extend(page);
             }
+            let newest = world.runs.iter().map(|run| run.until).max().unwrap_or(0);
+            let unseen = |run: &Run| run.end.is_none() && run.until < newest - 20 * 60 * 1_000;
             let is = |run: &&Run| {
-                let ended = run.end.as_ref().map(|end| end.how.name());
+                let ended = run.end.as_ref().map(|end| end.how.name()).or_else(|| unseen(run).then_some("Ended"));
                 filter.namespace.as_ref().is_none_or(|namespace| *namespace == run.head.namespace)
                     && filter.team.as_ref().is_none_or(|team| *team == run.head.team)
-                    && filter.from.is_none_or(|from| run.end.is_none() || run.until > from.as_millisecond())
+                    && filter.from.is_none_or(|from| ended.is_none() || run.until > from.as_millisecond())
                     && filter.to.is_none_or(|to| run.key.admitted_at < to.as_millisecond())
                     && (filter.states.is_empty() || ended.unwrap_or("Running") == state.code())
             };
@@ -124,7 +126,8 @@ proptest! {
             for (row, run) in listed.iter().zip(wanted) {
                 prop_assert_eq!((&row.uid, &row.name, &row.pool), (&run.key.uid, &run.head.name, &run.head.pool));
                 prop_assert_eq!(row.gpu_seconds.as_micro(), run.used * 1_000);
-                prop_assert_eq!(row.ended.map(Timestamp::as_millisecond), run.end.as_ref().map(|end| end.at));
+                let ended = run.end.as_ref().map(|end| end.at).or_else(|| unseen(run).then_some(run.until));
+                prop_assert_eq!(row.ended.map(Timestamp::as_millisecond), ended);
                 prop_assert_eq!(row.nodes.len(), 1);
             }
         }
@@ -181,7 +184,11 @@ async fn postgres_answers_as_a_plain_computation() {
                 ..HistoryFilter::default()
             };
             let listed = runs(&mut world.store, &filter, None, 1_000).expect("runs");
-            let is = |run: &&Run| run.end.as_ref().is_none_or(|end| end.how == Ending::Evicted);
+            let newest = world.runs.iter().map(|run| run.until).max().unwrap_or(0);
+            let is = |run: &&Run| match &run.end {
+                Some(end) => end.how == Ending::Evicted,
+                None => run.until >= newest - 20 * 60 * 1_000,
+            };
             assert_eq!(listed.len(), world.runs.iter().filter(is).count());
             drop(world);
             sums_hold(&location, seed);

@@ -9,7 +9,6 @@ use sluice::history::merge;
 use sluice::history::query::{Choice, Periods};
 use sluice::history::record::{DEVICES, Ending, Fact, OF_TEAM, Run, Sample};
 use sluice::history::store::{Location, Store};
-use sluice::view::Accelerators;
 use sluice::view::accounts::{EvictionsRow, GpuTime, ReportRow, UsageRow, WaitsRow};
 
 pub const KINDS: [ReportKind; 4] =
@@ -63,10 +62,11 @@ pub fn filled(seed: u64, count: usize, mut store: Store) -> World {
             at: BEGIN + at * 2 * HOUR,
             team: team.to_owned(),
             pool: "default".to_owned(),
-            resource: if at % 9 == 0 { "cpu" } else { GPU }.to_owned(),
-            guaranteed: 4_000 + at * 500,
+            resource: if at % 9 == 0 { "memory" } else { DEVICES }.to_owned(),
+            // The sum of bytes is beyond an integer of 64 bits.
+            guaranteed: if at % 9 == 0 { i64::MAX / 2 } else { 4_000 + at * 500 },
             lent: at * 250,
-            capacity: 64_000,
+            capacity: if at % 9 == 0 { i64::MAX / 2 } else { 64_000 },
             ..Sample::default()
         })
         .collect();
@@ -165,7 +165,7 @@ pub fn expected(world: &World, choice: &Choice) -> BTreeMap<(i64, String, String
             }
         }
         if choice.kind == ReportKind::Teams && choice.namespace.is_none() {
-            for sample in world.samples.iter().filter(|sample| sample.resource == GPU) {
+            for sample in world.samples.iter().filter(|sample| sample.resource == DEVICES) {
                 let others = choice.team.as_ref().is_some_and(|team| *team != sample.team);
                 if others || !(period.0..period.1).contains(&sample.at) {
                     continue;
@@ -206,14 +206,7 @@ pub fn choice_until(kind: ReportKind, from: i64, millis: i64, cuts: &[i64]) -> C
         prices: BTreeMap::new(),
     };
     let periods = Periods::of(&filter, time(BEGIN)).expect("periods");
-    Choice {
-        kind,
-        periods,
-        namespace: None,
-        team: None,
-        prices: BTreeMap::new(),
-        accelerators: Accelerators::default(),
-    }
+    Choice { kind, periods, namespace: None, team: None, prices: BTreeMap::new() }
 }
 
 pub fn waits_of(world: &World, choice: &Choice) -> Vec<WaitsRow> {

@@ -13,7 +13,6 @@ use crate::cli::print::{self, Answer, Form};
 use crate::cli::screen::Screen;
 use crate::cli::{Invalid, ask, complete, known};
 use crate::dates::{When, cuts};
-use crate::engine::types::amount::Amount;
 use crate::view::accounts::{EvictionsRow, ReportRow, UsageRow, WaitsRow, csv};
 use crate::view::answers::Kind;
 
@@ -54,8 +53,10 @@ pub struct Options {
 fn price(text: &str) -> Result<(String, String), String> {
     let wrong = || "expected a resource and a price, such as nvidia.com/gpu=2.50".to_owned();
     let (resource, price) = text.split_once('=').ok_or_else(wrong)?;
-    let plain = !price.is_empty() && price.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
-    if resource.is_empty() || !plain || Amount::parse(price).is_err() {
+    let (whole, part) = price.split_once('.').unwrap_or((price, "0"));
+    let digits =
+        |text: &str| (1..=12).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+    if resource.is_empty() || !digits(whole) || !digits(part) {
         return Err(wrong());
     }
     Ok((resource.to_owned(), price.to_owned()))
@@ -298,7 +299,17 @@ mod tests {
     #[test]
     fn prices_name_a_resource() {
         assert_eq!(price("nvidia.com/gpu=2.50"), Ok(("nvidia.com/gpu".to_owned(), "2.50".to_owned())));
-        for wrong in ["2.50", "nvidia.com/gpu=", "=1", "nvidia.com/gpu=-1", "nvidia.com/gpu=1k", "a=1e3"] {
+        assert_eq!(price("cpu=0.0416"), Ok(("cpu".to_owned(), "0.0416".to_owned())));
+        for wrong in [
+            "2.50",
+            "nvidia.com/gpu=",
+            "=1",
+            "nvidia.com/gpu=-1",
+            "nvidia.com/gpu=1k",
+            "a=1e3",
+            "a=.5",
+            "a=1.",
+        ] {
             assert!(price(wrong).is_err(), "{wrong}");
         }
     }

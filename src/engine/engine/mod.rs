@@ -10,7 +10,7 @@ use crate::cycle::events;
 use crate::cycle::{self, deadlines};
 use crate::scheduler::Scheduler;
 use crate::state::workload::WorkloadInfo;
-use crate::types::amount::ResourceList;
+use crate::types::amount::{Amount, ResourceList};
 use crate::types::{
     BudgetView, Effort, Event, Name, NodeView, Overcommitment, PlaceView, Plan, QueueView, ReservationView,
     RunLengths, Settings, TeamView, Time, UnadmittedView, Verdict, Workload, WorkloadId,
@@ -178,6 +178,12 @@ impl Engine {
         let teams = self.scheduler.state.quotas.teams().filter_map(|(_, info)| info.team.as_ref());
         let quotas = teams.flat_map(|team| team.quotas.values());
         quotas.flat_map(|quota| quota.guaranteed.keys().chain(quota.limit.keys())).cloned().collect()
+    }
+
+    /// What an amount is worth in the currency of a pool; nothing where the pool has none.
+    #[must_use]
+    pub fn in_currency(&self, pool: &str, list: &ResourceList) -> Option<Amount> {
+        self.scheduler.state.in_currency(pool, list)
     }
 
     /// Pods that were never admitted and are charged to their team, by team, pool, namespace and owner.

@@ -7,7 +7,6 @@ use jiff::Timestamp;
 use super::periods::Periods;
 use crate::api::accounts::ReportKind;
 use crate::history::store::Value;
-use crate::view::Accelerators;
 
 /// Conditions that all hold.
 #[derive(Clone, Debug, Default)]
@@ -71,8 +70,6 @@ pub struct Choice {
     pub team: Option<String>,
     /// The price of an hour of one unit by resource.
     pub prices: BTreeMap<String, String>,
-    /// What counts as a GPU in samples.
-    pub accelerators: Accelerators,
 }
 
 impl Choice {

@@ -34,8 +34,8 @@ const MOST_WAITING: usize = 14;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a report is used again, as for its further pages.
 const KEPT: Duration = Duration::from_secs(20);
-/// The most reports that are kept.
-const MOST_KEPT: usize = 32;
+/// The most reports that are kept, and their most rows.
+const MOST_KEPT: (usize, usize) = (32, 100_000);
 /// How long a store that did not answer is not asked again.
 const PAUSE: Duration = Duration::from_secs(2);
 
@@ -125,7 +125,8 @@ impl Reader {
         let rows = Arc::new(self.read(move |store| report(store, &choice)).await?);
         let mut reports = locked(&shared.reports);
         reports.retain(|_, (at, _)| at.elapsed() < KEPT);
-        if reports.len() < MOST_KEPT {
+        let kept = reports.values().map(|(_, rows)| rows.len()).sum::<usize>();
+        if reports.len() < MOST_KEPT.0 && kept.saturating_add(rows.len()) <= MOST_KEPT.1 {
             reports.insert(key, (Instant::now(), Arc::clone(&rows)));
         }
         Ok(rows)

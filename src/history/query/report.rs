@@ -13,7 +13,6 @@ use super::runs::device_time;
 use super::sums::by_period;
 use super::waits::waits;
 use crate::api::accounts::ReportKind;
-use crate::engine::types::amount::Amount;
 use crate::history::record::DEVICES;
 use crate::history::store::sums::{QUEUED, STOPPED};
 use crate::history::store::{Row, Store, StoreError, Value};
@@ -254,28 +253,27 @@ fn add_samples(store: &mut Store, usage: &mut Usage<'_>) -> Result<(), StoreErro
     let choice = usage.choice;
     let mut chosen = Where::default();
     chosen.and(format!("at >= {} AND at < {}", choice.periods.from(), choice.periods.to()));
+    // Of the other resources the sums may be too large, as those of bytes are.
+    chosen.is("resource", Some(DEVICES));
     chosen.is("team", choice.team.as_deref().filter(|_| choice.kind == ReportKind::Teams));
     let number = choice.periods.number_of("at");
     let sql = match choice.kind {
         ReportKind::Teams => format!(
-            "SELECT team, resource, n, CAST(SUM(lent) AS BIGINT), CAST(SUM(guaranteed) AS BIGINT) FROM \
-             (SELECT team, resource, lent, guaranteed, {number} AS n FROM samples WHERE {}) d GROUP BY team, resource, n",
+            "SELECT team, n, CAST(SUM(lent) AS BIGINT), CAST(SUM(guaranteed) AS BIGINT) FROM \
+             (SELECT team, lent, guaranteed, {number} AS n FROM samples WHERE {}) d GROUP BY team, n",
             chosen.sql()
         ),
         // Every team has the same capacity in a sample of a pool.
         ReportKind::Pools if choice.team.is_none() => format!(
-            "SELECT pool, resource, n, CAST(SUM(lent) AS BIGINT), CAST(SUM(capacity) AS BIGINT) FROM \
-             (SELECT pool, resource, SUM(lent) AS lent, MAX(capacity) AS capacity, {number} AS n FROM samples WHERE {} \
-             GROUP BY at, pool, resource) d GROUP BY pool, resource, n",
+            "SELECT pool, n, CAST(SUM(lent) AS BIGINT), CAST(SUM(capacity) AS BIGINT) FROM \
+             (SELECT pool, SUM(lent) AS lent, MAX(capacity) AS capacity, {number} AS n FROM samples WHERE {} \
+             GROUP BY at, pool) d GROUP BY pool, n",
             chosen.sql()
         ),
         _ => return Ok(()),
     };
     for row in store.query(&sql, chosen.values())? {
-        let [name, resource, number, lent, available] = &row[..] else { continue };
-        if resource.text() != DEVICES && !choice.accelerators.contains(resource.text()) {
-            continue;
-        }
+        let [name, number, lent, available] = &row[..] else { continue };
         let time = |value: &Value| {
             GpuTime::of_micro(i128::from(value.int().unwrap_or_default()) * i128::from(SAMPLE))
         };
@@ -295,7 +293,7 @@ fn add_samples(store: &mut Store, usage: &mut Usage<'_>) -> Result<(), StoreErro
 /// The price of what was used of one resource.
 fn add_cost(store: &mut Store, usage: &mut Usage<'_>, resource: &str, price: &str) -> Result<(), StoreError> {
     let choice = usage.choice;
-    let price = Amount::parse(price).unwrap_or_default().as_units_lossy();
+    let price: f64 = price.parse().unwrap_or_default();
     let (table, chosen) = segments(store, choice, resource)?;
     let groups = choice.columns();
     let (first, last) = (choice.periods.number_of("t.from_at"), choice.periods.number_of("t.to_at"));

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use super::choice::Where;
 use crate::api::accounts::{HistoryFilter, RunState};
 use crate::engine::types::amount::Amount;
-use crate::history::store::{Row, Store, StoreError};
+use crate::history::store::{Row, Store, StoreError, Value};
 use crate::view::accounts::{GpuTime, HistoryRow};
 
 /// The place of a run in the order of all: its admission and the UID of its object.
@@ -38,8 +38,9 @@ impl Place {
     }
 }
 
-const COLUMNS: &str = "uid, admitted_at, kind, namespace, name, team, queue, pool, username, submitted_at, queued_at, ended_at, \
-     ending, reason, for_workload, pods, nodes, devices, borrowed, used, lost";
+/// How long before the newest sighting of any run the last one of a run that goes on may be, in milliseconds: four times the
+/// time between two.
+const UNSEEN: i64 = 20 * 60 * 1_000;
 
 /// At most `most` runs after a place.
 pub fn runs(
@@ -53,16 +54,21 @@ pub fn runs(
     // A row that never ran has no admission.
     let mut chosen = Where::default();
     chosen.and(format!("{admitted_at} > 0"));
+    // No replica saw the end of a run that is written no more while others are.
+    let newest = store.query("SELECT COALESCE(MAX(until_at), 0) FROM runs", &[])?;
+    let newest = newest.first().and_then(|row| row.first()).and_then(Value::int).unwrap_or_default();
+    let unseen = format!("ended_at IS NULL AND until_at < {}", newest.saturating_sub(UNSEEN));
+    let ending_of = format!("(CASE WHEN {unseen} THEN '{}' ELSE ending END)", RunState::Ended.code());
     chosen.is("namespace", filter.namespace.as_deref());
     chosen.is("name", filter.name.as_deref());
     chosen.is("team", filter.team.as_deref());
     chosen.is("username", filter.user.as_deref());
     if !filter.states.is_empty() {
         let ending = |state: &RunState| if *state == RunState::Running { "" } else { state.code() };
-        chosen.one_of("ending", filter.states.iter().map(ending));
+        chosen.one_of(&ending_of, filter.states.iter().map(ending));
     }
     if let Some(from) = filter.from {
-        chosen.and(format!("(until_at > {0} OR ended_at IS NULL)", from.as_millisecond()));
+        chosen.and(format!("(until_at > {} OR ended_at IS NULL AND NOT ({unseen}))", from.as_millisecond()));
     }
     if let Some(to) = filter.to {
         chosen.and(format!("{admitted_at} < {}", to.as_millisecond()));
@@ -72,7 +78,9 @@ pub fn runs(
         chosen.and(format!("(admitted_at < {last} OR admitted_at = {last} AND uid < {uid})"));
     }
     let sql = format!(
-        "SELECT {COLUMNS} FROM runs WHERE {} ORDER BY {admitted_at} DESC, uid DESC LIMIT {most}",
+        "SELECT uid, admitted_at, kind, namespace, name, team, queue, pool, username, submitted_at, queued_at, \
+         CASE WHEN {unseen} THEN until_at ELSE ended_at END, {ending_of}, reason, for_workload, pods, nodes, devices, borrowed, \
+         used, lost FROM runs WHERE {} ORDER BY {admitted_at} DESC, uid DESC LIMIT {most}",
         chosen.sql()
     );
     let mut rows: Vec<HistoryRow> = store.query(&sql, chosen.values())?.iter().map(read).collect();

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 pub use self::subject::{Past, Subject};
-use self::subject::{Stop, ending, happened, head, key_of, saved, stop};
+use self::subject::{Stop, ending, happened, head, key_of, stop};
 use super::record::{DEVICES, End, Ending, FILLED, Fact, Head, RunKey, SEEN, Segment, Sighting, Transition};
 use crate::engine::types::amount::{Amount, ResourceList};
 use crate::engine::types::{Admission, CURRENCY, Observed, Time, WorkloadId};
@@ -74,6 +74,11 @@ struct Open {
 }
 
 impl Tracker {
+    /// Another list of resources counts as GPUs from now on.
+    pub fn count(&mut self, accelerators: Accelerators) {
+        self.accelerators = accelerators;
+    }
+
     /// A tracker that has seen nothing yet. The number of the session is unique among all processes.
     #[must_use]
     pub fn new(session: i64, accelerators: Accelerators) -> Self {
@@ -327,10 +332,10 @@ impl Tracker {
             stopped_at: None,
             saved_at: None,
         };
-        if let Some((evicted, preemptor, reason)) = note {
-            let saved_at = Some(saved(subject.workload, admission.at, evicted).0);
-            (end.how, end.stopped_at, end.saved_at) = (Ending::Evicted, Some(evicted.0), saved_at);
-            (end.reason, end.for_workload) = (reason.to_owned(), preemptor.to_owned());
+        if note.is_some() {
+            let stop = stop(subject, admission, at);
+            (end.how, end.stopped_at, end.saved_at) = (stop.how, stop.at, stop.saved_at);
+            (end.reason, end.for_workload) = (stop.reason, stop.for_workload);
         }
         self.admitted(subject, admission, FILLED);
         let reason = if end.reason.is_empty() { end.how.name().to_owned() } else { end.reason.clone() };

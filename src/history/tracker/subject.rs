@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::super::record::{Ending, Head, RunKey, Transition};
 use crate::engine::types::amount::Amount;
-use crate::engine::types::{Admission, Name, Time, Workload, WorkloadId};
+use crate::engine::types::{Admission, FailReason, Name, Time, Workload, WorkloadId};
 
 /// A workload as its object is now.
 #[derive(Clone, Copy, Debug)]
@@ -94,13 +94,17 @@ pub fn happened(subject: &Subject<'_>, admitted_at: i64, transition: &str, at: i
 /// What stops a workload that is leaving: Sluice, by its note, or else its user.
 pub fn stop(subject: &Subject<'_>, admission: &Admission, since: Time) -> Stop {
     match subject.eviction.filter(|(at, ..)| *at >= admission.at) {
-        Some((at, preemptor, reason)) => Stop {
-            how: Ending::Evicted,
-            reason: reason.to_owned(),
-            for_workload: preemptor.to_owned(),
-            at: Some(at.0),
-            saved_at: Some(saved(subject.workload, admission.at, at).0),
-        },
+        Some((at, preemptor, reason)) => {
+            // A rule ends pods and custom kinds for good by the same note. Nothing of them is lost to another workload.
+            let fails = FailReason::ALL.iter().any(|rule| rule.code() == reason);
+            Stop {
+                how: if fails { Ending::Failed } else { Ending::Evicted },
+                reason: reason.to_owned(),
+                for_workload: preemptor.to_owned(),
+                at: Some(at.0),
+                saved_at: (!fails).then(|| saved(subject.workload, admission.at, at).0),
+            }
+        }
         None => Stop {
             how: Ending::Stopped,
             reason: String::new(),

@@ -187,6 +187,42 @@ fn a_run_that_is_resized_without_end_is_written_in_parts() {
 }
 
 #[test]
+fn what_a_rule_ends_for_good_has_failed_and_lost_nothing() {
+    let queue: Name = "q".into();
+    let four = admission(2_000, 4);
+    for (reason, how, lost) in
+        [("MaxRuntime", Ending::Failed, None), ("Reclaimed", Ending::Evicted, Some(2_000))]
+    {
+        let leaving = job(Observed::Leaving { admission: four.clone(), since: Time(8_000), stopped: true });
+        let note = Some((Time(8_000), "", reason));
+        let seen = Subject { eviction: note, ..subject(&leaving, &queue, Some(&four)) };
+        let mut tracker = tracker(1, 0);
+        tracker.see(
+            &subject(&job(Observed::Admitted(four.clone())), &queue, Some(&four)),
+            &gpus(4),
+            Time(2_000),
+        );
+        tracker.see(&seen, &gpus(4), Time(8_000));
+        tracker.gone(&leaving.id, &gpus(0), Time(9_000));
+        let facts = tracker.take_facts();
+        let run = merge(&key(), &sightings(&facts)).expect("a run");
+        let end = run.end.expect("it has ended");
+        assert_eq!((end.how, end.saved_at, &*end.reason), (how, lost, reason));
+        let evicted = transitions(&facts).iter().any(|(what, ..)| *what == "Evicted");
+        assert_eq!(evicted, how == Ending::Evicted, "{reason}");
+    }
+}
+
+#[test]
+fn devices_of_a_teams_quota_count_once_they_are_known() {
+    let tpus: ResourceList = [("google.com/tpu".into(), Amount::units(4))].into();
+    let mut tracker = tracker(1, 0);
+    assert_eq!(tracker.amounts(&tpus).get(DEVICES), None);
+    tracker.count(Accelerators::default().with_quotas(["google.com/tpu"]));
+    assert_eq!(tracker.amounts(&tpus).get(DEVICES), Some(&4_000));
+}
+
+#[test]
 fn the_work_since_the_last_checkpoint_is_lost() {
     let at = |last: Option<i64>, interval: Option<u64>| {
         let workload = Workload {
@@ -194,7 +230,7 @@ fn the_work_since_the_last_checkpoint_is_lost() {
             checkpoint_interval: interval.map(Duration::from_secs),
             ..job(Observed::Queued)
         };
-        saved(&workload, Time(1_000), Time(95_000)).0
+        subject::saved(&workload, Time(1_000), Time(95_000)).0
     };
     assert_eq!(at(None, None), 1_000);
     assert_eq!(at(None, Some(30)), 91_000);

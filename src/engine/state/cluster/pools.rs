@@ -1,7 +1,7 @@
 //! The assignment of nodes to pools, and amounts in the currency of a pool.
 
 use crate::state::cluster::state::{ClusterState, Effect};
-use crate::types::amount::Amount;
+use crate::types::amount::{Amount, ResourceList};
 use crate::types::ids::{NodeId, PoolId};
 use crate::types::vector::{PODS, Vector};
 use crate::types::{CURRENCY, DEFAULT_POOL, Name, Node, WorkloadId};
@@ -87,6 +87,18 @@ impl ClusterState {
         if worth != amount.get(currency) {
             amount.set(currency, worth);
         }
+    }
+
+    /// What a list is worth in the currency of a pool; nothing where the pool has none.
+    #[must_use]
+    pub fn in_currency(&self, pool: &str, list: &ResourceList) -> Option<Amount> {
+        let weights = &self.pools.get(pool)?.weights;
+        let worth = |(name, weight): (&Name, &Amount)| {
+            let milli = list.get(name).map_or(0, |amount| amount.as_milli());
+            milli.saturating_mul(weight.as_milli()) / 1000
+        };
+        let sum = weights.iter().map(worth).fold(0, i64::saturating_add);
+        (!weights.is_empty()).then_some(Amount::milli(sum))
     }
 
     /// An amount in the currency of a pool, in thousandths.
