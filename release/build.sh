@@ -105,13 +105,16 @@ $platforms
 KREW
 
 helm=$(tests/cluster/helm.sh)
-"$helm" package manifests/chart --version "$version" --app-version "$version" --destination "$out" >/dev/null 2>"$stage/helm" ||
+# With the files that its links name, and the image of the release.
+cp -rL manifests/chart "$stage/chart"
+sed -i "s|repository: registry.example.com/sluice|repository: $image|" "$stage/chart/values.yaml"
+"$helm" package "$stage/chart" --version "$version" --app-version "$version" --destination "$out" >/dev/null 2>"$stage/helm" ||
   { cat "$stage/helm" >&2; exit 1; }
 kubectl() { if command -v kubectl >/dev/null; then command kubectl "$@"; else "$(tests/cluster/build.sh)/sluice-cluster" kubectl "$@"; fi; }
 for folder in . without-mutating-policy; do
   name=sluice-$version.yaml
   [[ $folder == . ]] || name=sluice-$version-$folder.yaml
-  kubectl kustomize "manifests/$folder" | sed "s|registry.example.com/sluice:[0-9.]*|$image:$version|" >"$out/$name"
+  kubectl kustomize "manifests/$folder" | sed "s|registry.example.com/sluice:[^ ]*|$image:$version|" >"$out/$name"
 done
 
 cargo metadata --format-version 1 --locked --filter-platform x86_64-unknown-linux-musl |

@@ -41,6 +41,7 @@ grep -q "^## $version" "$work/plugin/CHANGELOG.md" || fail "the changelog says n
 grep -q '"purl": "pkg:cargo/kube@' "sluice-$version.cdx.json" || fail "the SBOM has no crates"
 tar -xzf "sluice-$version.tgz" -C "$work" sluice/files/base/crds.yaml || fail "the chart has no CRDs"
 grep -q "image: registry.internal/sluice:$version" "sluice-$version.yaml" || fail "the manifests have another image"
+tar -xOf "sluice-$version.tgz" sluice/values.yaml | grep -q "repository: registry.internal/sluice$" || fail "the chart has another image"
 
 # The same sources give the same archive.
 cp "$archive" "$work/first.tar.gz"

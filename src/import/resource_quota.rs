@@ -70,6 +70,9 @@ pub fn plan(sources: &[Source]) -> Result<Plan, ImportError> {
         let text = "a ResourceQuota is a cap, and the sum of caps may exceed the nodes; here it is a guarantee too, and \
                     Teams at fault are Overcommitted. Raise or remove `limit` to let a team borrow";
         notes.differs("all", "guaranteed", text);
+        let text = "a ResourceQuota counts on all nodes, and the Team in pool default alone. Where there are NodePools, list each of them \
+                    in its quotas: in others it has no limit";
+        notes.by_hand("all", "quotas", text);
     }
     plan.notes = notes.sorted();
     Ok(plan)

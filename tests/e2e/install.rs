@@ -166,6 +166,61 @@ async fn values_of_the_chart_are_checked_and_reach_the_objects() -> Result<()> {
     let peers = &of("\"NetworkPolicy\" \"sluice-system\"/\"sluice\"")?["spec"]["ingress"][1]["from"];
     assert_eq!(peers.as_array().map(Vec::len), Some(3));
     assert_eq!(peers[0]["namespaceSelector"]["matchLabels"]["team"], "watch");
+    one_replica_with_more(&helm, &version).await
+}
+
+/// The page runs where Sluice does, and volumes come besides those of Sluice.
+async fn one_replica_with_more(helm: &Helm, version: &[&str]) -> Result<()> {
+    let values = "replicas=1,web.enabled=true,image.repository=r.internal/sluice,image.pullSecrets={registry},image.pullPolicy=Always,\
+         nodeSelector.pool=system,tolerations[0].operator=Exists,env[0].name=SLUICE_HISTORY,env[0].value=x,\
+         volumes[0].name=certs,volumes[0].secret.secretName=certs,volumeMounts[0].name=certs,volumeMounts[0].mountPath=/certs,\
+         historyVolume.persistentVolumeClaim.claimName=past,historyVolume.emptyDir=null";
+    let objects = objects(&helm.template(&[version, &["--set", values]].concat()).await?);
+    ensure!(!objects.keys().any(|name| name.contains("PodDisruptionBudget")), "no node could be drained");
+    for name in ["sluice", "sluice-web"] {
+        let name = format!("\"Deployment\" \"sluice-system\"/\"{name}\"");
+        let pod = &objects.get(&name).with_context(|| name.clone())?["spec"]["template"]["spec"];
+        let container = &pod["containers"][0];
+        assert_eq!(
+            (&container["image"], &container["imagePullPolicy"]),
+            (&json!("r.internal/sluice:0.1.0"), &json!("Always")),
+            "{name}"
+        );
+        assert_eq!(pod["imagePullSecrets"], json!([{"name": "registry"}]), "{name}");
+        assert_eq!(pod["nodeSelector"], json!({"pool": "system"}), "{name}");
+        assert_eq!(pod["tolerations"], json!([{"operator": "Exists"}]), "{name}");
+    }
+    let pod = &objects["\"Deployment\" \"sluice-system\"/\"sluice\""]["spec"]["template"]["spec"];
+    assert_eq!(pod["volumes"][1], json!({"name": "history", "persistentVolumeClaim": {"claimName": "past"}}));
+    let named = |list: &Value, wanted: &str| {
+        list.as_array().is_some_and(|list| list.iter().any(|one| one["name"] == wanted))
+    };
+    let container = &pod["containers"][0];
+    for (list, names) in [
+        (&pod["volumes"], vec!["notify", "history", "certs"]),
+        (&container["volumeMounts"], vec!["notify", "history", "certs"]),
+        (&container["env"], vec!["POD_NAME", "SLUICE_HISTORY"]),
+    ] {
+        for name in names {
+            ensure!(named(list, name), "{name}: {list}");
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn certificates_of_cert_manager_come_besides_the_volumes_of_sluice() -> Result<()> {
+    let directory = tempfile::tempdir_in(concat!(env!("CARGO_MANIFEST_DIR"), "/target"))?;
+    let text = json!({"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization",
+        "resources": ["../../manifests"], "components": ["../../certs/cert-manager"]});
+    std::fs::write(directory.path().join("kustomization.yaml"), text.to_string())?;
+    let built = objects(&kustomize(directory.path().to_str().context("the path is UTF-8")?).await?);
+    let pod = &built["\"Deployment\" \"sluice-system\"/\"sluice\""]["spec"]["template"]["spec"];
+    for list in [&pod["volumes"], &pod["containers"][0]["volumeMounts"]] {
+        let names: BTreeSet<&str> =
+            list.as_array().into_iter().flatten().filter_map(|one| one["name"].as_str()).collect();
+        assert_eq!(names, BTreeSet::from(["certs", "history", "notify"]));
+    }
     Ok(())
 }
 

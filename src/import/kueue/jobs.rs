@@ -13,6 +13,12 @@ use crate::api::names;
 
 /// The label that names a WorkloadPriorityClass.
 const PRIORITY: &str = "kueue.x-k8s.io/priority-class";
+/// The annotation with the fewest pods of a Job.
+const MIN_PARALLELISM: &str = "kueue.x-k8s.io/job-min-parallelism";
+/// The label with the longest run time, in seconds.
+const MAX_SECONDS: &str = "kueue.x-k8s.io/max-exec-time-seconds";
+/// How annotations of pod templates begin.
+const PODSET: &str = "kueue.x-k8s.io/podset-";
 /// The annotations of pod templates about topology, and those of Sluice.
 const TOPOLOGY: [(&str, &str); 2] = [
     ("kueue.x-k8s.io/podset-required-topology", names::TOPOLOGY_REQUIRED),
@@ -37,12 +43,32 @@ pub fn jobs(
         let ended = ended
             .iter()
             .any(|sign| ["Complete", "Failed"].contains(&sign.type_.as_str()) && sign.status == "True");
-        let Some(home) = namespaces.get(&job.namespace).filter(|_| !ended) else { continue };
-        if !spec.suspend.unwrap_or_default() {
-            running += 1;
+        if ended {
             continue;
         }
         let labels = job.labels();
+        let suspended = spec.suspend.unwrap_or_default();
+        let Some(home) = namespaces.get(&job.namespace) else {
+            if suspended && labels.contains_key(QUEUE_NAME) {
+                let text =
+                    "waits in a namespace that belongs to no team here, and stays suspended without Kueue";
+                notes.by_hand(&job.label(), "", text);
+            }
+            continue;
+        };
+        if !suspended {
+            running += 1;
+            continue;
+        }
+        let annotations = job.value["metadata"]["annotations"].as_object();
+        if annotations.is_some_and(|annotations| annotations.contains_key(names::HELD)) {
+            continue;
+        }
+        if let Some(manager) = spec.managed_by.filter(|manager| manager != "kubernetes.io/job-controller") {
+            let text = format!("is run by {manager}, not by the Job controller; it stays as it is");
+            notes.by_hand(&job.label(), "spec.managedBy", text);
+            continue;
+        }
         let queue = labels.get(QUEUE_NAME).map(String::as_str).unwrap_or_default();
         let local = setup.locals.iter().find(|local| local.namespace == job.namespace && local.name == queue);
         let node = local.and_then(|local| tree.queues.get(&local.spec.cluster_queue));
@@ -74,6 +100,18 @@ pub fn jobs(
             pending.annotations.insert(names::POOL.to_owned(), node.pools.join(","));
         }
         let template = job.value["spec"]["template"]["metadata"]["annotations"].as_object();
+        let least = annotations.and_then(|annotations| annotations.get(MIN_PARALLELISM)?.as_str());
+        if let Some(least) = least.filter(|least| least.parse::<u32>().is_ok()) {
+            pending.annotations.insert(names::MIN_PARALLELISM.to_owned(), least.to_owned());
+        }
+        if let Some(seconds) = labels.get(MAX_SECONDS).filter(|seconds| seconds.parse::<u32>().is_ok()) {
+            pending.annotations.insert(names::TIME_LIMIT.to_owned(), format!("{seconds}s"));
+        }
+        let read = TOPOLOGY.map(|(theirs, _)| theirs);
+        let others = template.into_iter().flat_map(|annotations| annotations.keys());
+        for key in others.filter(|key| key.starts_with(PODSET) && !read.contains(&key.as_str())) {
+            notes.lost(&job.label(), key, "left out");
+        }
         for (theirs, ours) in TOPOLOGY {
             if let Some(level) = template.and_then(|annotations| annotations.get(theirs)?.as_str()) {
                 pending.annotations.insert(ours.to_owned(), level.to_owned());

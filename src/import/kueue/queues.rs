@@ -140,7 +140,7 @@ fn policies(
     }
     let fungible = &spec.flavor_fungibility;
     if fungible.when_can_borrow.as_deref() == Some("TryNextFlavor")
-        || fungible.when_can_preempt.as_deref() == Some("MayStopSearch")
+        || matches!(fungible.when_can_preempt.as_deref(), Some("MayStopSearch" | "Preempt"))
         || fungible.preference.as_deref() == Some("PreemptionOverBorrowing")
     {
         let text = "a workload starts in the first of its pools with free capacity, borrowed or not, before anything is \

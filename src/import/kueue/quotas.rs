@@ -183,7 +183,16 @@ fn close(node: &mut Node, groups: &[ResourceGroup], setup: &Setup, pools: &Pools
                         node.caps.insert(key, most);
                     }
                 }
-                None => _ = node.caps.insert(key, Amount::ZERO),
+                None => {
+                    // In Kueue a pod takes a flavor of each group, and the labels of all of them; here it has one pool.
+                    if group.is_some() && pool != DEFAULT_POOL && node.pools.contains(pool) {
+                        let text = format!(
+                            "pods in pool {pool} get none of it: a pod counts in one pool here, and not in a flavor of each group"
+                        );
+                        notes.lost(&node.object, &format!("quota of {resource}"), text);
+                    }
+                    node.caps.insert(key, Amount::ZERO);
+                }
             }
         }
     }

@@ -171,6 +171,42 @@ fn jobs_that_wait_keep_their_order_queue_and_pool() {
 }
 
 #[test]
+fn what_kueue_knows_of_a_job_that_waits_is_kept_or_named() {
+    let with = |name: &str, change: &dyn Fn(&mut Value)| {
+        let mut value = job(name, "main", None, "2026-11-20T10:00:02Z", true).value;
+        change(&mut value);
+        super::super::source::source(value, "a test").expect("it is an object")
+    };
+    let mut sources = read([("set-up", SETUP)]).expect("it has objects");
+    sources.extend([
+        with("kept", &|job| {
+            job["metadata"]["labels"]["kueue.x-k8s.io/max-exec-time-seconds"] = json!("3600");
+            job["metadata"]["annotations"] = json!({"kueue.x-k8s.io/job-min-parallelism": "2"});
+            job["spec"]["template"]["metadata"] =
+                json!({"annotations": {"kueue.x-k8s.io/podset-slice-size": "4"}});
+        }),
+        with("held", &|job| job["metadata"]["annotations"] = json!({"sluice.dev/held": "true"})),
+        with("afar", &|job| job["spec"]["managedBy"] = json!("kueue.x-k8s.io/multikueue")),
+        with("stray", &|job| job["metadata"]["namespace"] = json!("elsewhere")),
+    ]);
+    let plan = plan(&sources, Options::default()).expect("it can be planned");
+    let names: Vec<&str> = plan.pending.iter().map(|job| job.name.as_str()).collect();
+    assert_eq!(names, ["kept"]);
+    assert_eq!(
+        json!(plan.pending[0].annotations),
+        json!({"sluice.dev/pool": "a100", "sluice.dev/min-parallelism": "2", "sluice.dev/time-limit": "3600s"})
+    );
+    let by_hand = noted(&plan, Verdict::ByHand);
+    for note in ["Job vision/afar spec.managedBy", "Job elsewhere/stray "] {
+        assert!(by_hand.contains(&note.to_owned()), "{by_hand:?}");
+    }
+    assert!(
+        noted(&plan, Verdict::Lost).contains(&"Job vision/kept kueue.x-k8s.io/podset-slice-size".to_owned())
+    );
+    assert!(plan.steps().contains("|| left_out vision/kept\n"), "{}", plan.steps());
+}
+
+#[test]
 fn a_mistake_is_one_line_with_object_and_field() {
     let planned = |text: &str| {
         let sources = read([("set-up", text)])?;
