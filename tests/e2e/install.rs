@@ -437,7 +437,12 @@ async fn jobs_of_kueue_run_on_at_the_switch_and_those_that_wait_keep_their_order
         ensure!(!printed.contains("kind: Namespace"), "{printed}");
         world.kubectl.apply(&printed).await?;
         let steps = sluice(world, &["import", "kueue", "live", "--steps"]).await?;
+        let parsed = Command::new("sh").args(["-n", "-c", &steps]).output().await?;
+        ensure!(parsed.status.success(), "{}", String::from_utf8_lossy(&parsed.stderr));
         for line in steps.lines() {
+            // The commands of a Job are one list for the shell, on a line each.
+            let line = line.trim().trim_end_matches(" && \\");
+            let line = line.split_once(" || left_out").map_or(line, |(command, _)| command);
             let words: Vec<String> = line.split(' ').map(|word| word.trim_matches('\'').to_owned()).collect();
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             if let ["kubectl", "label" | "annotate" | "patch", ..] = words[..] {
