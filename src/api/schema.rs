@@ -12,8 +12,8 @@ const QUANTITY: &str =
     r"^[+-]?([0-9]+|[0-9]+\.[0-9]*|\.[0-9]+)(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei|[eE][+-]?[0-9]{1,2})?$";
 /// A non-negative Go duration such as `90s` or `1h30m`.
 const DURATION: &str = r"^(0|([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+)$";
-/// A price of an hour of one unit; nine decimals are enough for a byte of memory.
-pub const PRICE: &str = r"^[0-9]{1,12}(\.[0-9]{1,12})?$";
+/// A price of an hour of one unit.
+const PRICE: &str = r"^[0-9]{1,12}(\.[0-9]{1,12})?$";
 const DNS_LABEL: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
 const QUALIFIED_NAME: &str = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$";
 

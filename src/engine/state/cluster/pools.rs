@@ -93,11 +93,7 @@ impl ClusterState {
     #[must_use]
     pub fn in_currency(&self, pool: &str, list: &ResourceList) -> Option<Amount> {
         let weights = &self.pools.get(pool)?.weights;
-        let worth = |(name, weight): (&Name, &Amount)| {
-            let milli = list.get(name).map_or(0, |amount| amount.as_milli());
-            milli.saturating_mul(weight.as_milli()) / 1000
-        };
-        let sum = weights.iter().map(worth).fold(0, i64::saturating_add);
+        let sum = weighed(weights, |name| list.get(name).map_or(0, |amount| amount.as_milli()));
         (!weights.is_empty()).then_some(Amount::milli(sum))
     }
 
@@ -105,10 +101,12 @@ impl ClusterState {
     #[must_use]
     pub fn worth(&self, pool: PoolId, amount: &Vector) -> i64 {
         let Some(pool) = self.pools.get(self.quotas.pool_name(pool)) else { return 0 };
-        let worth = |(name, weight): (&Name, &Amount)| {
-            let milli = self.resources.find(name).map_or(0, |index| amount.get(index));
-            milli.saturating_mul(weight.as_milli()) / 1000
-        };
-        pool.weights.iter().map(worth).fold(0, i64::saturating_add)
+        weighed(&pool.weights, |name| self.resources.find(name).map_or(0, |index| amount.get(index)))
     }
+}
+
+/// The sum of amounts by their weights; `milli` gives the amount of a resource in thousandths, as the sum is.
+fn weighed(weights: &ResourceList, milli: impl Fn(&Name) -> i64) -> i64 {
+    let worth = |(name, weight): (&Name, &Amount)| milli(name).saturating_mul(weight.as_milli()) / 1000;
+    weights.iter().map(worth).fold(0, i64::saturating_add)
 }
