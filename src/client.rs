@@ -69,6 +69,8 @@ pub struct Answer {
     pub total: Option<usize>,
     /// Where the next page begins.
     pub cursor: Option<String>,
+    /// Where the pages after the next one begin, as long as each has as many rows as fit; in a first page alone.
+    pub cursors: Vec<String>,
     /// Why there are no rows, where Sluice does not manage the namespace or a name in the question is none.
     pub note: Option<String>,
     /// The user that asked, in an answer about the queue.

@@ -133,6 +133,8 @@ pub const ACCOUNT: &str = "system:serviceaccount:sluice-system:sluice";
 pub const CLASS: &str = "sluice";
 /// The name of Sluice's Lease, Service and webhook configurations.
 pub const NAME: &str = "sluice";
+/// The name of the webhook configurations of custom kinds, where those of Sluice have no rules of them.
+pub const KINDS: &str = "sluice-kinds";
 /// The Secret with the token that proves that a Question came through the API server.
 pub const PROOF: &str = "sluice-proof";
 /// On the webhook configuration: `path` where the proof of a Question is the path of its review, because the API server

@@ -15,6 +15,8 @@ use crate::api::question::{Encoding, MOST_BYTES, MOST_ROWS, QuestionSpec};
 
 /// The most bytes of rows before they are compressed; they usually become a tenth of that or less.
 const MOST_PLAIN: usize = 8 * MOST_BYTES;
+/// The most further pages that a first page names.
+const MOST_CURSORS: usize = 512;
 
 /// A row with the key by which the rows are in order; a cursor is the key of the last row of a page.
 #[derive(Clone, Debug)]
@@ -107,8 +109,8 @@ pub struct Listing {
     rows: Vec<Written>,
     version: String,
     at: Timestamp,
-    /// The last compressed page, with its first row and the most rows that were asked for: many ask for the same.
-    compressed: Mutex<Option<((usize, usize), Rows)>>,
+    /// The compressed first page, with the most rows that were asked for: many ask for the same.
+    compressed: Mutex<Option<(usize, Rows)>>,
 }
 
 impl Listing {
@@ -167,23 +169,29 @@ impl Listing {
             spec.cursor.as_ref().map_or(0, |cursor| self.rows.partition_point(|row| *row.key <= **cursor));
         let rest = self.rows.get(begin..).unwrap_or_default();
         let Rows { count, field, value } = match spec.encoding {
-            None => Rows::new(rest.iter().map(|row| &*row.text), most, None)?,
-            encoding => {
+            Some(encoding) if begin == 0 => {
                 let mut compressed = self.compressed.lock().unwrap_or_else(PoisonError::into_inner);
                 match &*compressed {
-                    Some((page, rows)) if *page == (begin, most) => rows.clone(),
+                    Some((of, rows)) if *of == most => rows.clone(),
                     _ => {
-                        let rows = Rows::new(rest.iter().map(|row| &*row.text), most, encoding)?;
-                        compressed.insert(((begin, most), rows)).1.clone()
+                        let rows = Rows::new(rest.iter().map(|row| &*row.text), most, Some(encoding))?;
+                        compressed.insert((most, rows)).1.clone()
                     }
                 }
             }
+            encoding => Rows::new(rest.iter().map(|row| &*row.text), most, encoding)?,
         };
         let mut answer = json!({"version": version, "at": at, "total": self.rows.len(), field: value});
         if count < rest.len()
             && let Some(last) = count.checked_sub(1).and_then(|last| rest.get(last))
         {
             answer["cursor"] = (*last.key).into();
+            // A program that wants all rows asks for several pages at once.
+            if begin == 0 && spec.encoding.is_some() && spec.limit.is_none() {
+                let ends =
+                    (1..=MOST_CURSORS).map(|page| count + page * most).take_while(|end| *end < rest.len());
+                answer["cursors"] = ends.filter_map(|end| Some(&*rest.get(end - 1)?.key)).collect();
+            }
         }
         Ok(answer)
     }
@@ -322,6 +330,35 @@ mod tests {
             let encoding = Some(Encoding::Gzip);
             let compressed = pages(QuestionSpec { limit, encoding, ..QuestionSpec::default() }, count, text);
             assert!(rows == compressed && rows.len() == count, "{count} rows, limit {limit:?}");
+        }
+    }
+
+    #[test]
+    fn a_first_page_names_where_the_others_begin() {
+        let rows = (0..MOST_ROWS * 3 + 5).map(|at| Keyed { key: format!("{at:06}"), row: at }).collect();
+        let listing = Listing::new(rows).expect("JSON");
+        let encoding = Some(Encoding::Gzip);
+        let mut spec = QuestionSpec { encoding, ..QuestionSpec::default() };
+        let first = listing.page(&spec).expect("JSON");
+        let begun: Vec<&Value> =
+            [&first["cursor"]].into_iter().chain(first["cursors"].as_array().into_iter().flatten()).collect();
+        let mut cursors = Vec::new();
+        loop {
+            let page = listing.page(&spec).expect("JSON");
+            let Some(cursor) = page["cursor"].as_str() else { break };
+            cursors.push(json!(cursor));
+            spec.cursor = Some(cursor.to_owned());
+            assert!(
+                spec.cursor.is_none() || page == first || page.get("cursors").is_none(),
+                "in the first alone"
+            );
+        }
+        assert_eq!(begun, cursors.iter().collect::<Vec<_>>());
+        assert_eq!(cursors.len(), 3);
+        let narrower =
+            [QuestionSpec { limit: Some(40), encoding, ..QuestionSpec::default() }, QuestionSpec::default()];
+        for spec in narrower {
+            assert_eq!(listing.page(&spec).expect("JSON").get("cursors"), None);
         }
     }
 

@@ -100,18 +100,26 @@ async fn chosen(
     (choice, wanted): (Choice, impl Fn(&str) -> bool),
     before: Option<Arc<Listing>>,
 ) -> Result<Made, Refusal> {
-    let (mut writing, mut after) = (Writing::new(state, scope, before), None);
-    loop {
+    let part = async |after| {
         let (choice, accelerators, began) = (choice.clone(), state.accelerators.clone(), Instant::now());
         let part = state.asker.ask(|to| Question::Workloads(choice, after, accelerators, to)).await;
-        let WorkloadsPart { mut rows, more_after } = part.ok_or_else(stopping)?;
-        writing.cost += began.elapsed();
+        part.map(|part| (part, began.elapsed())).ok_or_else(stopping)
+    };
+    let mut writing = Writing::new(state, scope, before);
+    let (mut next, cost) = part(None).await?;
+    writing.cost += cost;
+    writing.many = next.more_after.is_some();
+    loop {
+        let WorkloadsPart { mut rows, more_after } = next;
         rows.retain(|row| wanted(&row.head.state));
-        writing.add(rows).await?;
-        after = more_after;
-        if after.is_none() {
+        // The next rows come while these are written.
+        let Some(after) = more_after else {
+            writing.add(rows).await?;
             return writing.made().await;
-        }
+        };
+        let (following, ()) = tokio::try_join!(part(Some(after)), writing.add(rows))?;
+        writing.cost += following.1;
+        next = following.0;
     }
 }
 
@@ -165,6 +173,8 @@ struct Writing<'a> {
     state: &'a AskState,
     scope: &'a Scope,
     parts: Parts,
+    /// Whether the workloads come in several parts.
+    many: bool,
     /// The expected starts, once a row needs them.
     starts: Option<Starts>,
     /// The time of loop and threads for it so far.
@@ -173,13 +183,13 @@ struct Writing<'a> {
 
 impl<'a> Writing<'a> {
     fn new(state: &'a AskState, scope: &'a Scope, before: Option<Arc<Listing>>) -> Self {
-        Self { state, scope, parts: Parts::new(before), starts: None, cost: Duration::ZERO }
+        Self { state, scope, parts: Parts::new(before), many: false, starts: None, cost: Duration::ZERO }
     }
 
     /// Adds workloads with their expected starts.
     async fn add(&mut self, mut rows: Vec<WorkloadRow>) -> Result<(), Refusal> {
         if self.starts.is_none() && rows.iter().any(WorkloadRow::waits) {
-            self.starts = Some(self.state.forecaster.starts().await);
+            self.starts = Some(self.state.forecaster.starts(self.many).await);
         }
         let (starts, parts) = (self.starts.clone(), take(&mut self.parts));
         let (directory, scope, began) = (self.state.directory.load(), self.scope.clone(), Instant::now());

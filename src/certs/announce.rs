@@ -43,7 +43,8 @@ impl Announcement {
     }
 }
 
-/// Updates both configurations where they differ; returns true if both were up to date.
+/// Updates the configurations where they differ, and those of custom kinds where there are any; returns true if all were
+/// up to date.
 ///
 /// # Errors
 /// If a configuration cannot be read or written.
@@ -51,17 +52,38 @@ pub async fn announce(client: &Client, announcement: &Announcement) -> Result<bo
     let mutating: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
     let validating: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
     let (mutating, validating) = tokio::join!(
-        correct(&mutating, announcement, "/mutate"),
-        correct(&validating, announcement, "/validate")
+        correct_both(&mutating, announcement, "/mutate"),
+        correct_both(&validating, announcement, "/validate")
     );
     Ok(mutating? & validating?)
 }
 
-async fn correct<K>(api: &Api<K>, announcement: &Announcement, path: &str) -> Result<bool, Error>
+/// Updates the configuration of Sluice and the one of custom kinds.
+async fn correct_both<K>(api: &Api<K>, announcement: &Announcement, path: &str) -> Result<bool, Error>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned,
 {
-    let configuration = within(api.get(names::NAME)).await?;
+    let own = correct(api, within(api.get(names::NAME)).await?, announcement, path).await?;
+    let of_kinds = match within(api.get_opt(names::KINDS)).await {
+        // A role of an older version does not know this one.
+        Err(Error::Api(kube::Error::Api(status))) if status.code == 403 => None,
+        found => found?,
+    };
+    match of_kinds {
+        Some(of_kinds) => Ok(correct(api, of_kinds, announcement, path).await? & own),
+        None => Ok(own),
+    }
+}
+
+async fn correct<K>(
+    api: &Api<K>,
+    configuration: K,
+    announcement: &Announcement,
+    path: &str,
+) -> Result<bool, Error>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned,
+{
     let current = serde_json::to_value(&configuration).map_err(|error| Error::Secret(error.to_string()))?;
     let operations = corrections(&current, announcement, path);
     if operations.is_empty() {
@@ -70,8 +92,9 @@ where
     let patch: Patch<()> = Patch::Json(JsonPatch(operations));
     let params =
         PatchParams { field_manager: Some(names::FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-    within(api.patch(names::NAME, &params, &patch)).await?;
-    tracing::info!(kind = %K::kind(&()), "webhook configuration updated");
+    let name = configuration.meta().name.as_deref().unwrap_or(names::NAME);
+    within(api.patch(name, &params, &patch)).await?;
+    tracing::info!(kind = %K::kind(&()), name, "webhook configuration updated");
     Ok(false)
 }
 

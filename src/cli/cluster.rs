@@ -1,10 +1,12 @@
 //! The cluster that commands talk to, as the user of the kubeconfig.
 
 use std::error::Error;
+use std::mem::take;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use futures::{StreamExt as _, stream};
 use jiff::Timestamp;
 use kube::config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
@@ -18,6 +20,9 @@ use crate::client::{self, Scope, Unanswered};
 const CONNECT: Duration = Duration::from_secs(10);
 /// The longest wait for an answer; the API server itself gives up earlier.
 const ANSWER: Duration = Duration::from_secs(40);
+
+/// How many pages of one answer are asked for at once.
+const AT_ONCE: usize = 4;
 
 /// What is said of an answer that this version cannot read.
 const UNEXPECTED: &str = "unexpected answer of Sluice";
@@ -114,6 +119,8 @@ pub struct Page<T> {
     pub total: usize,
     /// Where the next page begins.
     pub cursor: Option<String>,
+    /// Where the pages after the next one begin, as far as that is known.
+    pub cursors: Vec<String>,
     /// When it was given, by the clock of Sluice.
     pub at: Option<Timestamp>,
     /// Why it has no rows, where Sluice does not manage the namespace or a name in the question is none.
@@ -178,7 +185,7 @@ impl Cluster {
         Ok(self.rest(spec, first).await?.rows)
     }
 
-    /// The page with the rows of all further pages. Each is read while the next one is asked for.
+    /// The page with the rows of all further pages. Several are asked for at once, as far as it is known where they begin.
     ///
     /// # Errors
     /// As of [`Self::ask`].
@@ -188,21 +195,40 @@ impl Cluster {
         mut page: Page<T>,
     ) -> anyhow::Result<Page<T>> {
         spec.since = None;
-        spec.cursor = page.cursor.take();
-        let mut last = None;
-        while spec.cursor.is_some() || last.is_some() {
-            let next =
-                async { if spec.cursor.is_some() { self.answer(&spec).await.map(Some) } else { Ok(None) } };
-            let rows = async {
-                let Some(answer) = last.take() else { return Ok(Vec::new()) };
-                tokio::task::spawn_blocking(|| rows_of(answer)).await?
+        let mut cursor = page.cursor.take();
+        let starts: Vec<String> = cursor.clone().into_iter().chain(take(&mut page.cursors)).collect();
+        let after = |start: String| async {
+            let next = self.after(QuestionSpec { cursor: Some(start.clone()), ..spec.clone() }).await;
+            next.map(|next| (start, next))
+        };
+        let mut ahead = Some(stream::iter(starts).map(after).buffered(AT_ONCE));
+        while let Some(start) = cursor {
+            // The rows may change meanwhile. What was asked for ahead is of use while it begins where the last page ended.
+            let known = match &mut ahead {
+                Some(ahead) => ahead.next().await.transpose()?.filter(|(begun, _)| *begun == start),
+                None => None,
             };
-            let (next, rows) = tokio::try_join!(next, rows)?;
+            let (rows, end) = match known {
+                Some((_, next)) => next,
+                None => {
+                    ahead = None;
+                    self.after(QuestionSpec { cursor: Some(start), ..spec.clone() }).await?
+                }
+            };
             page.rows.extend(rows);
-            spec.cursor = next.as_ref().and_then(|answer| answer.cursor.clone());
-            last = next;
+            cursor = end;
         }
         Ok(page)
+    }
+
+    /// The rows of a further page, and where the next one begins.
+    async fn after<T: DeserializeOwned + Send + 'static>(
+        &self,
+        spec: QuestionSpec,
+    ) -> anyhow::Result<(Vec<T>, Option<String>)> {
+        let mut answer = self.answer(&spec).await?;
+        let cursor = answer.cursor.take();
+        Ok((tokio::task::spawn_blocking(|| rows_of(answer)).await??, cursor))
     }
 
     /// One page of an answer; `None` if its rows are still those of the version `since`.
@@ -215,10 +241,20 @@ impl Cluster {
             return Ok(None);
         }
         let (cursor, at, total) = (answer.cursor.clone(), answer.at, answer.total);
+        let cursors = answer.cursors.clone();
         let (note, caller) = (answer.note.clone(), answer.caller.clone());
         let version = answer.version.clone().context(UNEXPECTED)?;
         let rows: Vec<T> = rows_of(answer)?;
-        Ok(Some(Page { total: total.unwrap_or(rows.len()), rows, version, cursor, at, note, caller }))
+        Ok(Some(Page {
+            total: total.unwrap_or(rows.len()),
+            rows,
+            version,
+            cursor,
+            cursors,
+            at,
+            note,
+            caller,
+        }))
     }
 
     async fn answer(&self, spec: &QuestionSpec) -> anyhow::Result<client::Answer> {
@@ -309,7 +345,72 @@ fn rows_of<T: DeserializeOwned>(answer: client::Answer) -> anyhow::Result<Vec<T>
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use axum::http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::{Value, json};
+
     use super::*;
+
+    /// A cluster that answers with pages of three of these rows, and the cursors that were asked for. It names all pages but the last one.
+    /// From `grown` questions on there is a row more, the second.
+    fn paged(rows: usize, grown: usize) -> (Cluster, Arc<Mutex<Vec<usize>>>) {
+        const PAGE: usize = 3;
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&asked);
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let seen = Arc::clone(&seen);
+            async move {
+                let body = request.into_body().collect_bytes().await?;
+                let question: Value = serde_json::from_slice(&body)?;
+                // The key of row n is 10 n, and a cursor is a key.
+                let cursor =
+                    question["spec"]["cursor"].as_str().map_or(0, |cursor| cursor.parse().expect("a key"));
+                let mut seen = seen.lock().expect("no test panics with it");
+                seen.push(cursor);
+                let mut keys: Vec<usize> = (1..=rows).map(|row| 10 * row).collect();
+                if seen.len() > grown {
+                    keys.insert(1, 11);
+                }
+                let rest: Vec<usize> = keys.into_iter().filter(|key| *key > cursor).collect();
+                let page: Vec<usize> = rest.iter().copied().take(PAGE).collect();
+                let mut answer = json!({"version": "1", "total": rows, "rows": page});
+                if rest.len() > PAGE {
+                    answer["cursor"] = json!(page[PAGE - 1].to_string());
+                }
+                if cursor == 0 {
+                    let ends = (2 * PAGE..rest.len()).step_by(PAGE);
+                    answer["cursors"] = ends.map(|end| rest[end - 1].to_string()).collect();
+                }
+                let text = json!({"answer": answer}).to_string();
+                Ok::<_, tower::BoxError>(Response::builder().status(201).body(Body::from(text.into_bytes()))?)
+            }
+        });
+        let client = Client::new(service, "default");
+        (Cluster { client, server: String::new(), namespace: "a".to_owned(), all: true }, asked)
+    }
+
+    #[tokio::test]
+    async fn all_pages_follow_each_other_also_when_rows_come_meanwhile() {
+        for rows in [0, 1, 3, 4, 6, 7, 30] {
+            let (cluster, asked) = paged(rows, usize::MAX);
+            let found: Vec<usize> = cluster.ask(QuestionSpec::default()).await.expect("it answers");
+            assert_eq!(found, (1..=rows).map(|row| 10 * row).collect::<Vec<_>>(), "{rows} rows");
+            assert_eq!(
+                asked.lock().expect("no test panics with it").len(),
+                rows.div_ceil(3).max(1),
+                "{rows} rows"
+            );
+        }
+        for grown in 0..8 {
+            let (cluster, _) = paged(20, grown);
+            let found: Vec<usize> = cluster.ask(QuestionSpec::default()).await.expect("it answers");
+            assert!(found.is_sorted_by(|one, other| one < other), "no row twice: {found:?}");
+            let old: Vec<usize> = found.into_iter().filter(|key| *key != 11).collect();
+            assert_eq!(old, (1..=20).map(|row| 10 * row).collect::<Vec<_>>(), "no row is left out");
+        }
+    }
 
     #[tokio::test]
     async fn a_cluster_that_is_not_reached_is_named_once_with_the_cause() {

@@ -12,7 +12,11 @@ use serde_json::{Value, json};
 use super::cluster::{self, Cluster};
 use super::table::rows;
 use super::{Invalid, print, standard_input_once};
+use crate::api::node_pool::NodePool;
+use crate::api::team::Team;
 use crate::import::{self, ImportError, Note, Plan, Source, Verdict, kueue, resource_quota};
+use crate::scenario::{Kind, Scenario, ScenarioError};
+use crate::simulate::Schemas;
 
 /// What is imported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -79,7 +83,8 @@ pub fn run(options: &Options) -> anyhow::Result<bool> {
         From::Kueue => kueue::plan(&sources, kueue::Options { fair_sharing: options.fair_sharing }),
         From::ResourceQuota => resource_quota::plan(&sources),
     };
-    let plan = plan.map_err(invalid)?;
+    let mut plan = plan.map_err(invalid)?;
+    plan.notes.splice(..0, refused(&plan)?);
     let is_read = |source: &Source| match options.from {
         From::Kueue => source.group == kueue::GROUP,
         From::ResourceQuota => source.kind == "ResourceQuota",
@@ -197,6 +202,32 @@ async fn list(cluster: &Cluster, resource: &ApiResource, found: &mut Vec<Source>
     }
 }
 
+/// The objects that an API server would refuse, as with more queues than a Team may have.
+fn refused(plan: &Plan) -> anyhow::Result<Vec<Note>> {
+    let text = plan.yaml(false)?;
+    let objects = Scenario::parse([("the objects to print", text.as_str())])?;
+    let schemas = Schemas::default();
+    let mut notes = Vec::new();
+    for object in objects.objects() {
+        let checked = match object.kind {
+            Kind::Team => object.decode::<Team>().and_then(|team| schemas.check(object, &team)),
+            Kind::NodePool => object.decode::<NodePool>().and_then(|pool| schemas.check(object, &pool)),
+            _ => Ok(()),
+        };
+        match checked {
+            Ok(()) => {}
+            Err(ScenarioError::Invalid { field, message, .. }) => notes.push(Note {
+                verdict: Verdict::Lost,
+                object: format!("{} {}", object.kind, object.name),
+                field,
+                text: format!("the API server refuses this object until it is changed: {message}"),
+            }),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(notes)
+}
+
 /// The notes as programs read them.
 fn document(plan: &Plan) -> Value {
     json!({"notes": plan.notes, "teams": plan.objects.iter().filter(|object| object["kind"] == "Team").count(),
@@ -225,6 +256,30 @@ mod tests {
         let matches = command.try_get_matches_from([&["import"], arguments].concat());
         let matches = matches.map_err(|error| error.to_string())?;
         Options::from_arg_matches(&matches).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn an_object_that_an_api_server_refuses_is_named() {
+        let local = |at: usize| {
+            format!(
+                "---\n{{apiVersion: kueue.x-k8s.io/v1beta2, kind: LocalQueue, metadata: {{namespace: n{at}, name: q{at}}}, \
+                 spec: {{clusterQueue: many}}}}\n"
+            )
+        };
+        let planned = |count: usize, weight: i64| {
+            let queue = format!(
+                "{{apiVersion: kueue.x-k8s.io/v1beta2, kind: ClusterQueue, metadata: {{name: many}}, \
+                 spec: {{cohortName: all, fairSharing: {{weight: {weight}}}}}}}\n"
+            );
+            let text: String = std::iter::once(queue).chain((0..count).map(local)).collect();
+            let sources = import::read([("set-up", text.as_str())]).expect("it has objects");
+            let plan = kueue::plan(&sources, kueue::Options::default()).expect("it can be planned");
+            let notes = refused(&plan).expect("it can be read");
+            notes.into_iter().map(|note| format!("{} {}", note.object, note.field)).collect::<Vec<_>>()
+        };
+        assert_eq!(planned(32, 2), Vec::<String>::new());
+        assert_eq!(planned(33, 2), ["Team many spec.queues"]);
+        assert_eq!(planned(2, 2_000_000), ["Team many spec.weight"]);
     }
 
     #[test]

@@ -103,7 +103,8 @@ enum Command {
         /// Print only the right of this kind's operators, such as RayJob.
         #[arg(long, value_name = "KIND", conflicts_with = "part")]
         kind: Option<String>,
-        /// Print only the policies of the kinds that the cluster of the kubeconfig serves.
+        /// Print only the policies of the kinds that the cluster of the kubeconfig serves, and webhook configurations with
+        /// rules of these kinds: for an installation without them.
         #[arg(long, conflicts_with_all = ["part", "kind"])]
         installed: bool,
         /// The cluster of --installed.
@@ -388,7 +389,7 @@ impl Cli {
     }
 }
 
-/// Prints the policies of the kinds that the cluster serves.
+/// Prints the policies and webhook rules of the kinds that the cluster serves.
 fn installed_kinds(kinds: &Kinds, options: &cluster::Options) -> anyhow::Result<()> {
     let served: Vec<String> = cluster::with(options, async |cluster| {
         let groups = cluster
@@ -410,7 +411,7 @@ fn installed_kinds(kinds: &Kinds, options: &cluster::Options) -> anyhow::Result<
         Ok(served)
     })?;
     let is_served = |kind: &CustomKind| served.contains(&format!("{}/{}", kind.api_version, kind.kind));
-    let parts = [Part::Validating, Part::Mutating];
+    let parts = [Part::Validating, Part::Mutating, Part::Webhooks];
     let text: Result<String, _> =
         parts.into_iter().map(|part| policies::yaml_for(kinds, part, is_served)).collect();
     print::text(&text?)

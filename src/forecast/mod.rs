@@ -39,7 +39,8 @@ const BUDGET: Duration = Duration::from_secs(2);
 /// How long after the beginning of the first forecast answers wait for it. Those that come later go without, until it is there: it
 /// takes seconds where ten thousand workloads wait.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long an answer waits for a new forecast where there is an older one; not at all if the older one took longer to make.
+/// How long an answer waits for a new forecast where there is an older one, or where it is about many workloads; not at all if the
+/// older one took longer to make.
 const RENEWAL: Duration = Duration::from_millis(150);
 
 /// The expected starts by kind, namespace and name of the workload.
@@ -151,9 +152,9 @@ impl Forecaster {
         Verdicts::new(self.asker.clone(), Arc::clone(&self.calibration), accelerators, self.stop.clone())
     }
 
-    /// The newest expected starts.
-    pub async fn starts(&self) -> Starts {
-        Starts(self.newest().await)
+    /// The newest expected starts. For many workloads none is waited for that would take long to make.
+    pub async fn starts(&self, many: bool) -> Starts {
+        Starts(self.newest(many).await)
     }
 
     /// Fills in the expected start of each waiting workload.
@@ -161,17 +162,18 @@ impl Forecaster {
         if !rows.iter().any(WorkloadRow::waits) {
             return;
         }
-        self.starts().await.fill_in(rows);
+        self.starts(false).await.fill_in(rows);
     }
 
     /// The newest forecast; a new one if the last has expired and the new one arrives in time.
-    async fn newest(&self) -> Option<Arc<ExpectedStarts>> {
+    async fn newest(&self, many: bool) -> Option<Arc<ExpectedStarts>> {
         let mut newest = self.newest.subscribe();
         let last = newest.borrow_and_update().clone();
         if last.as_deref().is_none_or(ExpectedStarts::has_expired) {
             self.refresh();
             // After a timeout the older forecast is used: it carries its own time.
             let patience = match last.as_deref() {
+                None if many => RENEWAL,
                 None => PATIENCE.saturating_sub(self.began.get().map_or(Duration::ZERO, Instant::elapsed)),
                 Some(last) if last.cost > RENEWAL => Duration::ZERO,
                 Some(_) => RENEWAL,

@@ -231,10 +231,10 @@ async fn what_is_in_a_paused_queue_has_no_expected_start_until_it_is_open() {
     // A forecast from before the pause had an expected start for it.
     row.head.name = "waits".to_owned();
     let mut rows = [row];
-    cluster.forecaster.starts().await.fill_in(&mut rows);
+    cluster.forecaster.starts(false).await.fill_in(&mut rows);
     assert_eq!(times(&rows[0]), Some((false, "QueuePaused".to_owned())));
     rows[0].head.reason = "NoRoom".to_owned();
-    cluster.forecaster.starts().await.fill_in(&mut rows);
+    cluster.forecaster.starts(false).await.fill_in(&mut rows);
     assert_eq!(times(&rows[0]), Some((true, "TimeLimits".to_owned())));
 }
 

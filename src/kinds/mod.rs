@@ -346,6 +346,12 @@ impl Kind {
         self.api_version.split_once('/').map_or("", |(group, _)| group)
     }
 
+    /// The version in its API group.
+    #[must_use]
+    pub fn version(&self) -> &str {
+        self.api_version.split_once('/').map_or(&*self.api_version, |(_, version)| version)
+    }
+
     fn check(&self) -> Result<(), Wrong> {
         let wrong = |field: &str, problem: &str| Err((field.to_owned(), problem.to_owned()));
         let versions = self.children.iter().map(|child| &child.api_version).chain([&self.api_version]);

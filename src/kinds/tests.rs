@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::policies::{Part, exempting, operators_yaml, yaml};
+use super::policies::{Part, exempting, operators_yaml, yaml, yaml_for};
 use super::*;
 
 fn entry(name: &str) -> Arc<Kind> {
@@ -212,4 +212,36 @@ fn an_annotation_names_nodes() {
     assert_eq!(nodes_of("n1, n2,").collect::<Vec<_>>(), ["n1", "n2"]);
     let kept = BTreeMap::new();
     assert!(unplace(&entry("JobSet"), &json!({"spec": {}}), &[], &kept).is_empty());
+}
+
+/// The webhooks of custom kinds by configuration, with all but their names and the rules of Jobs.
+fn webhooks_of_kinds(text: &str) -> BTreeMap<String, Vec<Value>> {
+    let documents: Vec<Value> = serde_saphyr::from_multiple(text).expect("it is YAML");
+    let of = |document: &Value| {
+        let webhooks = document["webhooks"].as_array().cloned().unwrap_or_default().into_iter();
+        let webhooks = webhooks.filter_map(|mut webhook| {
+            let name = webhook.as_object_mut()?.remove("name")?;
+            let rules = webhook["rules"].as_array_mut()?;
+            rules.retain(|rule| rule["apiGroups"] != json!(["batch"]));
+            (name.as_str()?.contains("kinds.") || name == "verdicts.validate.sluice.dev").then_some(webhook)
+        });
+        webhooks.collect()
+    };
+    documents.iter().map(|document| (document["kind"].to_string(), of(document))).collect()
+}
+
+#[test]
+fn webhook_configurations_of_kinds_alone_are_as_the_parts_of_those_of_sluice() {
+    let kinds = Kinds::default();
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests/webhooks/webhooks.yaml");
+    let all = webhooks_of_kinds(&std::fs::read_to_string(path).expect("the file can be read"));
+    let printed = yaml(&kinds, Part::Webhooks).expect("the objects serialize");
+    assert_eq!(webhooks_of_kinds(&printed), all);
+    assert_eq!(all.values().map(Vec::len).collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(printed.matches("  name: sluice-kinds\n").count(), 2, "{printed}");
+
+    let one = yaml_for(&kinds, Part::Webhooks, |kind| kind.kind == "RayJob").expect("the objects serialize");
+    assert!(one.contains("rayjobs") && !one.contains("jobsets"), "{one}");
+    let none = yaml_for(&kinds, Part::Webhooks, |_| false).expect("the objects serialize");
+    assert!(!none.contains("kind:"), "{none}");
 }

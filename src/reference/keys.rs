@@ -146,6 +146,7 @@ pub const FIXED: &[(&str, &str)] = &[
     (names::NAMESPACE, "The namespace in which Sluice runs."),
     (names::ACCOUNT, "The user that the ServiceAccount of Sluice is to the API server."),
     (names::NAME, "The name of the Lease, Secret, Service and webhook configurations."),
+    (names::KINDS, "The name of the webhook configurations that `sluice kinds --installed` prints."),
     (names::PROOF, "The Secret with the token that proves a Question."),
     (
         names::PROOF_IN,

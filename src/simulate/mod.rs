@@ -35,6 +35,7 @@ pub use outcome::{
     Usage, Waits, WorkloadRow,
 };
 
+pub use schema::Schemas;
 pub use snapshot::Snapshot;
 
 use crate::api::caps::Caps;

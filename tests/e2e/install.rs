@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
+use sluice::api::names;
 use sluice_harness::{
     Cluster, Helm, Options, Service, User, View, World, end_if_this_test_hangs, eventually, kustomize,
     patience, running_uids, stays, webhook_answers,
@@ -255,6 +256,31 @@ async fn roll(world: &mut World, program: &Path) -> Result<()> {
     Ok(())
 }
 
+/// The policies and webhook rules of a kind that came after the installation, without Helm, as with kustomize.
+async fn kinds_without_an_upgrade(world: &World) -> Result<()> {
+    let printed = sluice(world, &["kinds", "--installed"]).await?;
+    ensure!(
+        printed.contains("sluice-hold-jobsets") && !printed.contains("rayjobs.ray.io\nspec"),
+        "{printed}"
+    );
+    world.kubectl.apply(&printed).await?;
+    // Sluice has filled in its certificate and the proof of verdicts once a dry-run shows both the label and the verdict.
+    eventually("a JobSet is stamped and has a verdict", patience(), async || {
+        let create = ["create", "--dry-run=server", "-o", "json", "-f", "-"];
+        let made = world.kubectl.run(&create, Some(&job_set("stamped").to_string())).await;
+        let made = made.map_err(|error| error.to_string())?;
+        let object: Value = serde_json::from_str(&made.stdout).unwrap_or_default();
+        match object["metadata"]["labels"][names::TEAM] == "a" && made.stderr.contains("Warning: ") {
+            true => Ok(()),
+            false => Err(format!("{object}: {}", made.stderr)),
+        }
+    })
+    .await?;
+    let deleted = world.kubectl.run(&["delete", "-f", "-"], Some(&printed)).await?;
+    ensure!(deleted.success, "{}", deleted.stderr);
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upgrade_and_a_rollback_by_helm_evict_nothing_and_lose_nothing() -> Result<()> {
     end_if_this_test_hangs();
@@ -285,16 +311,11 @@ async fn an_upgrade_and_a_rollback_by_helm_evict_nothing_and_lose_nothing() -> R
     // The definition of a kind comes, and the next upgrade brings its policies.
     let definition = definition("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets");
     serve(&world, &definition, &job_set("probe")).await?;
+    kinds_without_an_upgrade(&world).await?;
     helm.upgrade(&["--set", &values, "--wait"]).await?;
     let found = world.kubectl.ok(&policies).await?;
     ensure!(found.contains("sluice-hold-jobsets") && found.contains("sluice-guard-jobsets"), "{found}");
     ensure!(!found.contains("rayjobs"), "{found}");
-    let printed = sluice(&world, &["kinds", "--installed"]).await?;
-    ensure!(
-        printed.contains("sluice-hold-jobsets") && !printed.contains("rayjobs.ray.io\nspec"),
-        "{printed}"
-    );
-
     helm.run(&["rollback", "sluice", "1", "--wait"]).await?;
     roll(&mut world, &program).await?;
     stays_as_it_was(&world, &before).await?;
@@ -355,6 +376,7 @@ fn kueue() -> String {
         ("ClusterQueue", "clusterqueues", "Cluster"),
         ("LocalQueue", "localqueues", "Namespaced"),
         ("WorkloadPriorityClass", "workloadpriorityclasses", "Cluster"),
+        ("Workload", "workloads", "Namespaced"),
     ];
     let definitions = kinds.map(|(kind, plural, scope)| {
         json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -404,11 +426,21 @@ fn queued(name: &str, suspend: bool, class: Option<&str>) -> String {
     .to_string()
 }
 
+/// The Workload of a Job that is deactivated in Kueue.
+fn deactivated(job: &str, uid: &str) -> String {
+    json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
+        "metadata": {"name": format!("job-{job}"), "namespace": "vision", "ownerReferences":
+            [{"apiVersion": "batch/v1", "kind": "Job", "name": job, "uid": uid, "controller": true}]},
+        "spec": {"active": false, "queueName": "main"}})
+    .to_string()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn jobs_of_kueue_run_on_at_the_switch_and_those_that_wait_keep_their_order() {
     World::run("kueue", SLUICE, 1, async |world| {
         world.kubectl.apply(&kueue()).await?;
-        let names = ["resourceflavors", "clusterqueues", "localqueues", "workloadpriorityclasses"];
+        let names =
+            ["resourceflavors", "clusterqueues", "localqueues", "workloadpriorityclasses", "workloads"];
         let names = names.map(|plural| format!("crd/{plural}.kueue.x-k8s.io"));
         let wait = ["wait", "--for=condition=Established", "--timeout=60s"];
         world
@@ -422,11 +454,14 @@ async fn jobs_of_kueue_run_on_at_the_switch_and_those_that_wait_keep_their_order
         .await?;
         world.kubectl.apply(&queued("runs", false, None)).await?;
         let before = running_uids(&running(world, "vision", 1).await?, "vision");
-        for (name, class) in [("second", None), ("third", None), ("first", Some("high"))] {
+        for (name, class) in [("stopped", None), ("second", None), ("third", None), ("first", Some("high"))] {
             world.kubectl.apply(&queued(name, true, class)).await?;
             // Creation times have whole seconds.
             tokio::time::sleep(Duration::from_millis(1_100)).await;
         }
+        let uid = ["get", "job", "-n", "vision", "stopped", "-o", "jsonpath={.metadata.uid}"];
+        let uid = world.kubectl.ok(&uid).await?;
+        world.kubectl.apply(&deactivated("stopped", &uid)).await?;
 
         let printed = sluice(world, &["import", "kueue", "live"]).await?;
         ensure!(
@@ -450,7 +485,7 @@ async fn jobs_of_kueue_run_on_at_the_switch_and_those_that_wait_keep_their_order
             }
         }
 
-        // Two GPUs: one is held by what ran before, so that one Job of three starts at a time.
+        // Two GPUs: one is held by what ran before, so that one Job of three starts at a time. The oldest is on hold.
         for name in ["first", "second", "third"] {
             let wanted = BTreeSet::from(["runs", name]);
             let check = |view: &View| {
@@ -462,6 +497,15 @@ async fn jobs_of_kueue_run_on_at_the_switch_and_those_that_wait_keep_their_order
             ensure!(before.is_subset(&running_uids(&view, "vision")), "what ran before goes on");
             world.kubectl.ok(&["delete", "job", "-n", "vision", name]).await?;
         }
+        sluice(world, &["release", "-n", "vision", "stopped"]).await?;
+        world
+            .until("the Job that was deactivated starts once it is released", |view| {
+                match view.running("vision").any(|pod| pod.job.as_deref() == Some("stopped")) {
+                    true => Ok(()),
+                    false => Err("it does not run".to_owned()),
+                }
+            })
+            .await?;
         Ok(())
     })
     .await;

@@ -107,6 +107,11 @@ pub fn jobs(
         if let Some(seconds) = labels.get(MAX_SECONDS).filter(|seconds| seconds.parse::<u32>().is_ok()) {
             pending.annotations.insert(names::TIME_LIMIT.to_owned(), format!("{seconds}s"));
         }
+        if setup.deactivated.contains(&(job.namespace.clone(), job.name.clone())) {
+            let text = "its Workload is deactivated, so it is on hold here until `sluice release`";
+            notes.by_hand(&job.label(), "spec.active", text);
+            pending.annotations.insert(names::HOLD.to_owned(), "true".to_owned());
+        }
         let read = TOPOLOGY.map(|(theirs, _)| theirs);
         let others = template.into_iter().flat_map(|annotations| annotations.keys());
         for key in others.filter(|key| key.starts_with(PODSET) && !read.contains(&key.as_str())) {

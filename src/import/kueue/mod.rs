@@ -31,6 +31,9 @@ pub use queues::Options;
 /// The highest value of a PriorityClass of users.
 const HIGHEST: i64 = 1_000_000_000;
 
+/// How names of PriorityClasses begin that only Kubernetes may make.
+const RESERVED: &str = "system-";
+
 /// Plans the Teams and NodePools of a set-up of Kueue; objects of other kinds are not read, except Namespaces and Jobs.
 ///
 /// # Errors
@@ -82,6 +85,10 @@ fn classes(setup: &objects::Setup, notes: &mut Notes) -> Vec<Value> {
     let mut objects = Vec::new();
     for (name, (value, description)) in &setup.classes {
         let object = format!("WorkloadPriorityClass {name}");
+        if name.starts_with(RESERVED) {
+            notes.lost(&object, "metadata.name", format!("no PriorityClass of users begins with {RESERVED}"));
+            continue;
+        }
         if *value > HIGHEST {
             notes.lost(&object, "value", format!("a PriorityClass has at most {HIGHEST}"));
             continue;

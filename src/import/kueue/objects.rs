@@ -1,6 +1,6 @@
 //! The objects of Kueue, versions v1beta1 and v1beta2.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{Taint, Toleration};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -16,13 +16,14 @@ pub const GROUP: &str = "kueue.x-k8s.io";
 /// The versions that are read.
 pub const VERSIONS: [&str; 2] = ["v1beta2", "v1beta1"];
 /// The kinds that are read from a cluster, with their names in API paths.
-pub const KINDS: [(&str, &str); 6] = [
+pub const KINDS: [(&str, &str); 7] = [
     ("ResourceFlavor", "resourceflavors"),
     ("Topology", "topologies"),
     ("ClusterQueue", "clusterqueues"),
     ("Cohort", "cohorts"),
     ("LocalQueue", "localqueues"),
     ("WorkloadPriorityClass", "workloadpriorityclasses"),
+    ("Workload", "workloads"),
 ];
 
 /// The spec of a ClusterQueue.
@@ -185,6 +186,8 @@ pub struct Setup {
     pub namespaces: BTreeMap<String, BTreeMap<String, String>>,
     /// Jobs that name a LocalQueue.
     pub jobs: Vec<Source>,
+    /// Namespace and name of the Jobs with a deactivated Workload (`spec.active: false`).
+    pub deactivated: BTreeSet<(String, String)>,
 }
 
 /// The label that names the LocalQueue of a workload.
@@ -212,6 +215,12 @@ impl Setup {
                     })?;
                     let description = source.value["description"].as_str().unwrap_or_default();
                     setup.classes.insert(name, (value, description.to_owned()));
+                }
+                (GROUP, "Workload") if source.value["spec"]["active"] == false => {
+                    let owners = source.value["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+                    let jobs = owners.filter(|owner| owner["kind"] == "Job" && owner["controller"] == true);
+                    let names = jobs.filter_map(|owner| owner["name"].as_str());
+                    setup.deactivated.extend(names.map(|name| (source.namespace.clone(), name.to_owned())));
                 }
                 (GROUP, "Workload") => {}
                 (GROUP, "AdmissionCheck") => {

@@ -64,10 +64,16 @@ pub fn queues(
         fields.insert("name".to_owned(), json!("default"));
         return Ok(vec![Value::Object(fields)]);
     }
-    let mut queues = Vec::new();
+    let mut queues: Vec<Value> = Vec::new();
     for (name, locals) in by_name {
         let mut fields = fields.clone();
-        fields.insert("name".to_owned(), json!(label(name, "LocalQueue", &|_| false)?));
+        let queue = label(name, "LocalQueue", &|_| false)?;
+        if queues.iter().any(|other| other["name"] == queue) {
+            let problem =
+                format!("another queue of its ClusterQueue would be {queue} too; rename one of them first");
+            return Err(ImportError::new(locals[0].label(), "metadata.name", problem));
+        }
+        fields.insert("name".to_owned(), json!(queue));
         let each: BTreeSet<Option<&str>> =
             locals.iter().map(|local| paused(local.spec.stop_policy.as_deref())).collect();
         match (each.len(), each.first().copied().flatten()) {

@@ -138,6 +138,15 @@ fn job(name: &str, queue: &str, class: Option<&str>, created: &str, suspend: boo
     super::super::source::source(value, "a test").expect("it is an object")
 }
 
+/// The Workload of a Job.
+fn workload(job: &str, active: bool) -> Source {
+    let value = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
+        "metadata": {"name": format!("job-{job}"), "namespace": "vision", "ownerReferences": [
+            {"apiVersion": "batch/v1", "kind": "Job", "name": job, "uid": "1", "controller": true}]},
+        "spec": {"active": active, "queueName": "main"}});
+    super::super::source::source(value, "a test").expect("it is an object")
+}
+
 #[test]
 fn jobs_that_wait_keep_their_order_queue_and_pool() {
     let mut sources = read([("set-up", SETUP)]).expect("it has objects");
@@ -188,16 +197,23 @@ fn what_kueue_knows_of_a_job_that_waits_is_kept_or_named() {
         with("held", &|job| job["metadata"]["annotations"] = json!({"sluice.dev/held": "true"})),
         with("afar", &|job| job["spec"]["managedBy"] = json!("kueue.x-k8s.io/multikueue")),
         with("stray", &|job| job["metadata"]["namespace"] = json!("elsewhere")),
+        with("stopped", &|_| {}),
+        workload("stopped", false),
+        workload("kept", true),
     ]);
     let plan = plan(&sources, Options::default()).expect("it can be planned");
     let names: Vec<&str> = plan.pending.iter().map(|job| job.name.as_str()).collect();
-    assert_eq!(names, ["kept"]);
+    assert_eq!(names, ["kept", "stopped"]);
+    assert_eq!(
+        json!(plan.pending[1].annotations),
+        json!({"sluice.dev/pool": "a100", "sluice.dev/hold": "true"})
+    );
     assert_eq!(
         json!(plan.pending[0].annotations),
         json!({"sluice.dev/pool": "a100", "sluice.dev/min-parallelism": "2", "sluice.dev/time-limit": "3600s"})
     );
     let by_hand = noted(&plan, Verdict::ByHand);
-    for note in ["Job vision/afar spec.managedBy", "Job elsewhere/stray "] {
+    for note in ["Job vision/afar spec.managedBy", "Job elsewhere/stray ", "Job vision/stopped spec.active"] {
         assert!(by_hand.contains(&note.to_owned()), "{by_hand:?}");
     }
     assert!(
@@ -216,6 +232,10 @@ fn a_mistake_is_one_line_with_object_and_field() {
         (SETUP.replace("nominalQuota: 8", "nominalQuota: many"), "ClusterQueue vision: flavor a100, nvidia.com/gpu, nominalQuota: \"many\" is not a quantity"),
         (SETUP.replace("value: 1000", "value: high"), "WorkloadPriorityClass high: value: is missing or is no whole number"),
         (SETUP.replace("nodeLabels: {gpu: a100}", "nodeLabels: a100"), "ResourceFlavor a100: spec.nodeLabels: expected a map, not \"a100\""),
+        (
+            SETUP.replace("name: main", "name: a.b").replace("name: night", "name: a-b"),
+            "LocalQueue vision/a.b: metadata.name: another queue of its ClusterQueue would be a-b too",
+        ),
         ("a: [".to_owned(), "set-up: document 1: line 1, column 4: "),
         ("apiVersion: v1\nkind: Job".to_owned(), "set-up: document 1: metadata.name: is missing"),
         (

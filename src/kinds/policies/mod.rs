@@ -3,6 +3,7 @@
 mod cel;
 mod guard;
 mod hold;
+mod webhooks;
 
 use serde_json::{Value, json};
 
@@ -27,6 +28,8 @@ pub enum Part {
     Rights,
     /// The bindings that let the operators of the kinds make children. For installed operators only.
     Operators,
+    /// The webhook configurations `sluice-kinds`, for kinds without a rule in those named `sluice`.
+    Webhooks,
 }
 
 /// The first line of every generated file.
@@ -76,6 +79,7 @@ pub fn yaml_for(
         }
         Part::Rights => rights(kinds),
         Part::Operators => kinds.entries().map(|kind| operators(kind)).collect(),
+        Part::Webhooks => webhooks::webhooks(&entries),
     };
     stream(&objects)
 }
