@@ -348,10 +348,7 @@ mod tests {
             let Some(cursor) = page["cursor"].as_str() else { break };
             cursors.push(json!(cursor));
             spec.cursor = Some(cursor.to_owned());
-            assert!(
-                spec.cursor.is_none() || page == first || page.get("cursors").is_none(),
-                "in the first alone"
-            );
+            assert!(page == first || page.get("cursors").is_none(), "in the first alone");
         }
         assert_eq!(begun, cursors.iter().collect::<Vec<_>>());
         assert_eq!(cursors.len(), 3);

@@ -353,8 +353,8 @@ mod tests {
 
     use super::*;
 
-    /// A cluster that answers with pages of three of these rows, and the cursors that were asked for. It names all pages but the last one.
-    /// From `grown` questions on there is a row more, the second.
+    /// A cluster that answers with pages of three of these rows, and the cursors that were asked for. Its first page names where the
+    /// others begin. From `grown` questions on there is a row more, the second.
     fn paged(rows: usize, grown: usize) -> (Cluster, Arc<Mutex<Vec<usize>>>) {
         const PAGE: usize = 3;
         let asked = Arc::new(Mutex::new(Vec::new()));

@@ -270,7 +270,9 @@ async fn kinds_without_an_upgrade(world: &World) -> Result<()> {
         let made = world.kubectl.run(&create, Some(&job_set("stamped").to_string())).await;
         let made = made.map_err(|error| error.to_string())?;
         let object: Value = serde_json::from_str(&made.stdout).unwrap_or_default();
-        match object["metadata"]["labels"][names::TEAM] == "a" && made.stderr.contains("Warning: sluice: Would ") {
+        match object["metadata"]["labels"][names::TEAM] == "a"
+            && made.stderr.contains("Warning: sluice: Would ")
+        {
             true => Ok(()),
             false => Err(format!("{object}: {}", made.stderr)),
         }
