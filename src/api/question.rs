@@ -213,7 +213,7 @@ pub fn definitions() -> [CustomResourceDefinition; 2] {
         let answer = JSONSchemaProps {
             type_: Some("object".to_owned()),
             description: Some(
-                "The answer, written by Sluice: `rows` (or `gzip`), their `version` and `total` number, the time `at`, a `cursor` if there are more, of `queue` the `caller`, and without rows a `note` if Sluice does not manage the namespace, or the team, queue or pool asked about is none."
+                "The answer, written by Sluice: `rows` (or `gzip`), their `version` and `total` number, the time `at`, a `cursor` if there are more, with `gzip` and without a `limit` the `cursors` of further pages, of `queue` the `caller`, and without rows a `note` if Sluice does not manage the namespace, or the team, queue or pool asked about is none."
                     .to_owned(),
             ),
             x_kubernetes_preserve_unknown_fields: Some(true),

@@ -13,7 +13,7 @@ use super::scope::{Refusal, Scope, stopping};
 use super::shared::Made;
 use super::state::{AskState, away, in_turn, key, made, shared};
 use crate::api::question::{
-    ExplainFilter, NodesFilter, Phase, QuestionSpec, QueueFilter, TeamsFilter, WhatIfFilter,
+    ExplainFilter, MOST_ROWS, NodesFilter, Phase, QuestionSpec, QueueFilter, TeamsFilter, WhatIfFilter,
 };
 use crate::api::schema::MOST_OBJECTS;
 use crate::controller::{Choice, Question, WorkloadsPart};
@@ -108,7 +108,8 @@ async fn chosen(
     let mut writing = Writing::new(state, scope, before);
     let (mut next, cost) = part(None).await?;
     writing.cost += cost;
-    writing.many = next.more_after.is_some();
+    // The loop stops early where it has found few among very many too.
+    writing.many = next.more_after.is_some() && next.rows.len() >= MOST_ROWS;
     loop {
         let WorkloadsPart { mut rows, more_after } = next;
         rows.retain(|row| wanted(&row.head.state));

@@ -21,6 +21,8 @@ use crate::webhook::body::Budget;
 
 /// The answers in work at once; each may hold a row of every workload. Further questions wait for their turn.
 pub(super) const AT_ONCE: usize = 4;
+/// The pages of answers that are written at once: each is compressed, for milliseconds of a processor.
+const PAGES_AT_ONCE: usize = 2;
 /// The questions that may wait for their turn.
 pub(super) const MOST_WAITING: usize = 60;
 
@@ -53,6 +55,8 @@ pub(super) struct Turns {
     pub(super) budget: Budget,
     /// The answers that are being made.
     open: Arc<Semaphore>,
+    /// The pages of them that are being written.
+    pages: Arc<Semaphore>,
     /// These and the questions that wait.
     pub(super) all: Arc<Semaphore>,
 }
@@ -69,8 +73,12 @@ impl AskState {
         metrics: AskMetrics,
     ) -> Self {
         let permits = |count| Arc::new(Semaphore::new(count));
-        let turns =
-            Turns { budget: Budget::default(), open: permits(AT_ONCE), all: permits(AT_ONCE + MOST_WAITING) };
+        let turns = Turns {
+            budget: Budget::default(),
+            open: permits(AT_ONCE),
+            pages: permits(PAGES_AT_ONCE),
+            all: permits(AT_ONCE + MOST_WAITING),
+        };
         Self {
             asker,
             forecaster,
@@ -110,6 +118,7 @@ pub(super) async fn shared<F: Future<Output = Result<Made, Refusal>>>(
 ) -> Result<Value, Refusal> {
     let (key, spec) = (key((scope, viewer), spec), spec.clone());
     let listing = state.shared.get(key, |before| in_turn(state, make(before))).await?;
+    let _turn = state.turns.pages.acquire().await.map_err(|_| stopping())?;
     away(move || listing.page(&spec)).await
 }
 

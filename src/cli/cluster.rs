@@ -353,8 +353,8 @@ mod tests {
 
     use super::*;
 
-    /// A cluster that answers with pages of three of these rows, and the cursors that were asked for. Its first page names where the
-    /// others begin. From `grown` questions on there is a row more, the second.
+    /// A cluster that answers with pages of three of these rows, and the cursors that were asked for. Its first page names where five
+    /// others begin. From `grown` questions on there is a row more, after the tenth.
     fn paged(rows: usize, grown: usize) -> (Cluster, Arc<Mutex<Vec<usize>>>) {
         const PAGE: usize = 3;
         let asked = Arc::new(Mutex::new(Vec::new()));
@@ -371,7 +371,7 @@ mod tests {
                 seen.push(cursor);
                 let mut keys: Vec<usize> = (1..=rows).map(|row| 10 * row).collect();
                 if seen.len() > grown {
-                    keys.insert(1, 11);
+                    keys.insert(10, 101);
                 }
                 let rest: Vec<usize> = keys.into_iter().filter(|key| *key > cursor).collect();
                 let page: Vec<usize> = rest.iter().copied().take(PAGE).collect();
@@ -380,7 +380,7 @@ mod tests {
                     answer["cursor"] = json!(page[PAGE - 1].to_string());
                 }
                 if cursor == 0 {
-                    let ends = (2 * PAGE..rest.len()).step_by(PAGE);
+                    let ends = (2 * PAGE..rest.len()).step_by(PAGE).take(4);
                     answer["cursors"] = ends.map(|end| rest[end - 1].to_string()).collect();
                 }
                 let text = json!({"answer": answer}).to_string();
@@ -407,7 +407,7 @@ mod tests {
             let (cluster, _) = paged(20, grown);
             let found: Vec<usize> = cluster.ask(QuestionSpec::default()).await.expect("it answers");
             assert!(found.is_sorted_by(|one, other| one < other), "no row twice: {found:?}");
-            let old: Vec<usize> = found.into_iter().filter(|key| *key != 11).collect();
+            let old: Vec<usize> = found.into_iter().filter(|key| *key != 101).collect();
             assert_eq!(old, (1..=20).map(|row| 10 * row).collect::<Vec<_>>(), "no row is left out");
         }
     }

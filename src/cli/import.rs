@@ -22,7 +22,7 @@ use crate::simulate::Schemas;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum From {
     /// ClusterQueues, Cohorts, LocalQueues, ResourceFlavors, Topologies and WorkloadPriorityClasses of Kueue, and the
-    /// Jobs that wait there.
+    /// Jobs that wait there, with their Workloads.
     Kueue,
     /// ResourceQuotas: one Team for each namespace.
     #[value(name = "resourcequota")]
@@ -84,7 +84,6 @@ pub fn run(options: &Options) -> anyhow::Result<bool> {
         From::ResourceQuota => resource_quota::plan(&sources),
     };
     let mut plan = plan.map_err(invalid)?;
-    plan.notes.splice(..0, refused(&plan)?);
     let is_read = |source: &Source| match options.from {
         From::Kueue => source.group == kueue::GROUP,
         From::ResourceQuota => source.kind == "ResourceQuota",
@@ -92,6 +91,7 @@ pub fn run(options: &Options) -> anyhow::Result<bool> {
     if !sources.iter().any(is_read) {
         return Err(Invalid(format!("there is no object of {} to import", name(options.from))).into());
     }
+    plan.notes.splice(..0, refused(&plan)?);
     if options.check {
         print::answer(options.output, &document(&plan), |_: &Value| table(&plan.notes))?;
         return Ok(plan.notes.iter().all(|note| note.verdict != Verdict::Lost));
@@ -204,6 +204,10 @@ async fn list(cluster: &Cluster, resource: &ApiResource, found: &mut Vec<Source>
 
 /// The objects that an API server would refuse, as with more queues than a Team may have.
 fn refused(plan: &Plan) -> anyhow::Result<Vec<Note>> {
+    // A set-up may have nothing that becomes an object, as ResourceQuotas of counts alone.
+    if plan.objects.is_empty() {
+        return Ok(Vec::new());
+    }
     let text = plan.yaml(false)?;
     let objects = Scenario::parse([("the objects to print", text.as_str())])?;
     let schemas = Schemas::default();
@@ -280,6 +284,7 @@ mod tests {
         assert_eq!(planned(32, 2), Vec::<String>::new());
         assert_eq!(planned(33, 2), ["Team many spec.queues"]);
         assert_eq!(planned(2, 2_000_000), ["Team many spec.weight"]);
+        assert_eq!(refused(&Plan::default()).expect("nothing is refused"), []);
     }
 
     #[test]

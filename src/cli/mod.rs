@@ -389,6 +389,9 @@ impl Cli {
     }
 }
 
+/// The API group and version of policies.
+const POLICIES: &str = "admissionregistration.k8s.io/v1";
+
 /// Prints the policies and webhook rules of the kinds that the cluster serves.
 fn installed_kinds(kinds: &Kinds, options: &cluster::Options) -> anyhow::Result<()> {
     let served: Vec<String> = cluster::with(options, async |cluster| {
@@ -401,7 +404,7 @@ fn installed_kinds(kinds: &Kinds, options: &cluster::Options) -> anyhow::Result<
         let versions = groups.into_iter().flat_map(|group| group.versions);
         let mut served = Vec::new();
         for version in versions.map(|version| version.group_version) {
-            if !kinds.entries().any(|kind| kind.api_version == version) {
+            if version != POLICIES && !kinds.entries().any(|kind| kind.api_version == version) {
                 continue;
             }
             let list = cluster.client().list_api_group_resources(&version).await;
@@ -410,10 +413,12 @@ fn installed_kinds(kinds: &Kinds, options: &cluster::Options) -> anyhow::Result<
         }
         Ok(served)
     })?;
-    let is_served = |kind: &CustomKind| served.contains(&format!("{}/{}", kind.api_version, kind.kind));
-    let parts = [Part::Validating, Part::Mutating, Part::Webhooks];
-    let text: Result<String, _> =
-        parts.into_iter().map(|part| policies::yaml_for(kinds, part, is_served)).collect();
+    let serves = |version: &str, kind: &str| served.contains(&format!("{version}/{kind}"));
+    let is_served = |kind: &CustomKind| serves(&kind.api_version, &kind.kind);
+    // Without policies that change objects, the webhook alone holds them.
+    let mutating = serves(POLICIES, "MutatingAdmissionPolicy").then_some(Part::Mutating);
+    let parts = [Part::Validating].into_iter().chain(mutating).chain([Part::Webhooks]);
+    let text: Result<String, _> = parts.map(|part| policies::yaml_for(kinds, part, is_served)).collect();
     print::text(&text?)
 }
 

@@ -173,8 +173,10 @@ impl Forecaster {
             self.refresh();
             // After a timeout the older forecast is used: it carries its own time.
             let patience = match last.as_deref() {
-                None if many => RENEWAL,
-                None => PATIENCE.saturating_sub(self.began.get().map_or(Duration::ZERO, Instant::elapsed)),
+                None => {
+                    let since = self.began.get().map_or(Duration::ZERO, Instant::elapsed);
+                    PATIENCE.saturating_sub(since).min(if many { RENEWAL } else { PATIENCE })
+                }
                 Some(last) if last.cost > RENEWAL => Duration::ZERO,
                 Some(_) => RENEWAL,
             };

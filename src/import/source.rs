@@ -128,7 +128,7 @@ pub fn source(value: Value, place: &str) -> Result<Source, ImportError> {
 }
 
 /// The namespaced kinds among those that are read.
-const NAMESPACED: [&str; 4] = ["LocalQueue", "Job", "Pod", "ResourceQuota"];
+const NAMESPACED: [&str; 5] = ["LocalQueue", "Workload", "Job", "Pod", "ResourceQuota"];
 
 #[cfg(test)]
 mod tests {

@@ -23,7 +23,7 @@ A [Question](../operate/questions.md) comes back with the field `answer`:
 | `rows` | list | at most 1,000 rows and 512 KB of them |
 | `gzip` | base64 | instead of `rows`, with `spec.encoding: Gzip`: a JSON list of at most 1,000 rows, compressed, at most 512 KB |
 | `cursor` | string | present if there are more rows; `spec.cursor` of the next question |
-| `cursors` | list | in a first page with `spec.encoding: Gzip` and without `spec.limit`: where the pages after the next one begin, as long as each has 1,000 rows and the rows stay the same. So several can be asked for at once; a page follows on another if it was asked for with its `cursor` |
+| `cursors` | list | in a first page with `spec.encoding: Gzip` and without `spec.limit`: where the pages after the next one begin, as long as each has 1,000 rows and the rows stay the same, at most 512 of them, besides the 512 KB. So several can be asked for at once; a page follows on another if it was asked for with its `cursor` |
 | `caller` | string | of `queue`: the user that asked, as rows name it in `user` |
 | `note` | string | present without rows where Sluice does not manage the namespace, or where the team, queue or pool asked about does not exist |
 | `unchanged` | boolean | true, and all but `version` and `at` missing, if the rows are still those of `spec.since` |

@@ -156,9 +156,12 @@ async fn the_account_of_sluice_is_confined(world: &World) -> Result<()> {
         })
         .await?;
     }
-    // Of the webhook configurations, which no policy can guard, RBAC names the one it may write.
+    // Of the webhook configurations, which no policy can guard, RBAC names those it may write.
     for (object, verb, may) in [
         ("mutatingwebhookconfigurations/sluice", "patch", true),
+        ("mutatingwebhookconfigurations/sluice-kinds", "patch", true),
+        ("validatingwebhookconfigurations/sluice-kinds", "patch", true),
+        ("validatingwebhookconfigurations/sluice-kinds", "delete", false),
         ("mutatingwebhookconfigurations/other", "patch", false),
         ("mutatingwebhookconfigurations/sluice", "delete", false),
         ("validatingadmissionpolicies/sluice-confined", "patch", false),

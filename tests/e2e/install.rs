@@ -359,7 +359,7 @@ async fn stays_as_it_was(world: &World, before: &BTreeSet<String>) -> Result<()>
 }
 
 /// Runs the program as the administrator, and returns what it prints.
-async fn sluice(world: &World, arguments: &[&str]) -> Result<String> {
+pub async fn sluice(world: &World, arguments: &[&str]) -> Result<String> {
     let output = Command::new(SLUICE)
         .args(arguments)
         .env("KUBECONFIG", world.cluster.kubeconfig(User::Admin))

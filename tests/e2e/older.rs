@@ -7,8 +7,12 @@ use k8s_openapi::api::batch::v1::Job as BatchJob;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
+use sluice::api::names;
 use sluice_harness::{Cluster, Kubernetes, Options, World, eventually, patience};
 
+use crate::install::sluice;
+use crate::kinds::{definition, job_set, serve};
 use crate::support::{Job, SLUICE, complete, node, queued, running, team};
 
 /// A node affinity that every node here satisfies, as a user writes it.
@@ -98,6 +102,7 @@ async fn jobs_are_held_moved_and_guarded_on_kubernetes_1_34() {
         an_evicted_job_starts_again_on_other_nodes(world).await?;
         a_job_on_hold_by_its_user_runs_again(world).await?;
         no_pod_preempts(world).await?;
+        kinds_may_have_webhook_rules_of_their_own(world).await?;
         without_sluice_new_work_is_refused_and_running_work_goes_on(world).await
     })
     .await;
@@ -197,6 +202,42 @@ async fn no_pod_preempts(world: &World) -> Result<()> {
         ensure!(class == (Some("sluice"), Some("Never")), "{}: {class:?}", pod.name_any());
     }
     Ok(())
+}
+
+/// An installation without the webhook rules of custom kinds gets those of the kinds that are served. No policy holds an object here, so
+/// without them it is refused.
+async fn kinds_may_have_webhook_rules_of_their_own(world: &World) -> Result<()> {
+    serve(world, &definition("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets"), &job_set("probe")).await?;
+    for (kind, index, name) in [
+        ("mutatingwebhookconfiguration", 3, "kinds.mutate.sluice.dev"),
+        ("validatingwebhookconfiguration", 1, "kinds.validate.sluice.dev"),
+    ] {
+        let at = format!("/webhooks/{index}");
+        let patch = json!([{"op": "test", "path": format!("{at}/name"), "value": name}, {"op": "remove", "path": at}]);
+        world.kubectl.ok(&["patch", kind, "sluice", "--type=json", "-p", &patch.to_string()]).await?;
+    }
+    let made = async || {
+        let create = ["create", "--dry-run=server", "-o", "json", "-f", "-"];
+        let made = world.kubectl.run(&create, Some(&job_set("held").to_string())).await;
+        made.map_err(|error| error.to_string())
+    };
+    eventually("a JobSet is refused", patience(), async || {
+        let made = made().await?;
+        if made.success { Err(made.stdout) } else { Ok(()) }
+    })
+    .await?;
+    let printed = sluice(world, &["kinds", "--installed"]).await?;
+    ensure!(!printed.contains("MutatingAdmissionPolicy"), "{printed}");
+    world.kubectl.apply(&printed).await?;
+    eventually("a JobSet is held", patience(), async || {
+        let made = made().await?;
+        let object: Value = serde_json::from_str(&made.stdout).unwrap_or_default();
+        match object["spec"]["suspend"] == true && object["metadata"]["labels"][names::TEAM] == "a" {
+            true => Ok(()),
+            false => Err(format!("{}{}", made.stdout, made.stderr)),
+        }
+    })
+    .await
 }
 
 async fn without_sluice_new_work_is_refused_and_running_work_goes_on(world: &mut World) -> Result<()> {

@@ -139,9 +139,9 @@ fn job(name: &str, queue: &str, class: Option<&str>, created: &str, suspend: boo
 }
 
 /// The Workload of a Job.
-fn workload(job: &str, active: bool) -> Source {
+fn workload(job: &str, namespace: Option<&str>, active: bool) -> Source {
     let value = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
-        "metadata": {"name": format!("job-{job}"), "namespace": "vision", "ownerReferences": [
+        "metadata": {"name": format!("job-{job}"), "namespace": namespace, "ownerReferences": [
             {"apiVersion": "batch/v1", "kind": "Job", "name": job, "uid": "1", "controller": true}]},
         "spec": {"active": active, "queueName": "main"}});
     super::super::source::source(value, "a test").expect("it is an object")
@@ -198,9 +198,13 @@ fn what_kueue_knows_of_a_job_that_waits_is_kept_or_named() {
         with("afar", &|job| job["spec"]["managedBy"] = json!("kueue.x-k8s.io/multikueue")),
         with("stray", &|job| job["metadata"]["namespace"] = json!("elsewhere")),
         with("stopped", &|_| {}),
-        workload("stopped", false),
-        workload("kept", true),
+        workload("stopped", Some("vision"), false),
+        workload("kept", Some("vision"), true),
+        workload("kept", None, false),
     ]);
+    let setup = objects::Setup::read(&sources, &mut Notes::default()).expect("it can be read");
+    let deactivated = [("default", "kept"), ("vision", "stopped")];
+    assert!(setup.deactivated.iter().map(|(namespace, name)| (&**namespace, &**name)).eq(deactivated));
     let plan = plan(&sources, Options::default()).expect("it can be planned");
     let names: Vec<&str> = plan.pending.iter().map(|job| job.name.as_str()).collect();
     assert_eq!(names, ["kept", "stopped"]);
