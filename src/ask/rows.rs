@@ -174,7 +174,7 @@ struct Writing<'a> {
     state: &'a AskState,
     scope: &'a Scope,
     parts: Parts,
-    /// Whether the workloads come in several parts.
+    /// Whether the rows of the first part alone are more than a page, and more follow.
     many: bool,
     /// The expected starts, once a row needs them.
     starts: Option<Starts>,
