@@ -98,3 +98,30 @@ fn law_14_a_preemptor_that_gets_other_nodes_says_so() {
     world.plan();
     assert_eq!(message(&world), format!("Starts on n{} once a/w1 has stopped.", 1 - node));
 }
+
+/// Quota of a team above comes free by victims below it. A thousand teams may wait for such quota, and each search costs.
+#[test]
+fn no_victims_are_searched_under_other_roots_for_quota_of_a_team_above() {
+    let searches = |top: Option<i64>| {
+        let mut world = World::new(
+            &[8],
+            vec![
+                team("a", Some("top"), 2, None),
+                team("b", Some("top"), 2, None),
+                team("c", None, 0, None),
+                team("top", None, 4, top),
+            ],
+        );
+        for (team, gpus) in [("a", 2), ("b", 2), ("c", 4)] {
+            world.run_on("n0", team, 0, gpus);
+        }
+        world.rebuild();
+        world.settle();
+        let before = world.engine.effort().searches;
+        apply(&mut world, &Op::Submit { team: 0, queue: "train", priority: 0, pods: 1, gpus: 1 });
+        world.settle();
+        world.engine.effort().searches - before
+    };
+    assert_eq!(searches(Some(4)), 0, "the borrower under another root has nothing of the limit of `top`");
+    assert_ne!(searches(None), 0, "without that limit it may be preempted");
+}

@@ -181,6 +181,13 @@ pub fn missing_for_preemption(
         return Some(Vec::new());
     }
     let share = quotas.level_share(pool, team, Some(total));
-    let largest = reclaimable.largest(pool, path);
-    largest.is_none_or(|largest| largest < share).then(|| vec![Condition::Share(pool, share)])
+    let may_give = reclaimable.with_share(pool, share).filter(|at| !path.contains(at));
+    match limit {
+        // Quota of a team above comes free only by victims below it.
+        Some((above, _)) => {
+            let none = may_give.map(|at| &quotas.team(at).path).all(|path| !path.contains(&above));
+            none.then(|| vec![Condition::Quota(pool, above)])
+        }
+        None => may_give.peekable().peek().is_none().then(|| vec![Condition::Share(pool, share)]),
+    }
 }

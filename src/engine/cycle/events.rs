@@ -70,8 +70,20 @@ fn change_cluster(scheduler: &mut Scheduler, event: Event, now: Time) {
     }
     let before = subject.as_ref().and_then(|id| scheduler.state.get(id)).map(|info| info.phase.clone());
     let submitted = before.is_none() && matches!(event, Event::WorkloadApplied(_));
+    let frees_alone = matches!(
+        event,
+        Event::WorkloadApplied(_) | Event::WorkloadRemoved(_) | Event::PodApplied(_) | Event::PodRemoved(_)
+    );
+    let team = |scheduler: &Scheduler| Some(scheduler.state.get(subject.as_ref()?)?.team);
+    let team_before = team(scheduler);
     let effect = scheduler.state.apply(event);
-    note(scheduler, effect);
+    if effect == Effect::Looser && frees_alone {
+        let teams = team_before.into_iter().chain(team(scheduler));
+        let roots = teams.map(|team| scheduler.state.quotas.root_of(team));
+        scheduler.cursor.note_looser_below(roots);
+    } else {
+        note(scheduler, effect);
+    }
     if let Some(id) = subject {
         if let Some(info) = scheduler.state.get(&id).filter(|_| submitted) {
             let manner = Manner::of(&scheduler.state, info);

@@ -6,6 +6,7 @@ use crate::cycle::blocked::blocked_on;
 use crate::cycle::requeue;
 use crate::queue::WaitQueue;
 use crate::scheduler::Scheduler;
+use crate::scheduler::reservations::Reservation;
 use crate::state::nodes::selects;
 use crate::types::ids::{ClassId, TeamId};
 use crate::types::{PodSelector, Profile};
@@ -18,21 +19,35 @@ pub fn wake(scheduler: &mut Scheduler) {
     if std::mem::take(&mut scheduler.cursor.requeue_all) {
         requeue_all(scheduler);
     }
-    if scheduler.cursor.take_new_generation() {
-        start_generation(scheduler);
+    let looser = scheduler.cursor.take_new_generation();
+    if looser.is_some() {
+        scheduler.queue.pending.requeue_backlog(scheduler.cursor.generation(), BACKLOG_AT_ONCE);
     }
     requeue::note_repelled(scheduler);
     wake_followers(scheduler);
     reorder_users(scheduler);
     let mut woken = note_headroom(scheduler);
-    for class in blocked_on_changed_usage(scheduler) {
+    let (blocked, changed_roots) = blocked_on_changed_usage(scheduler);
+    if let Some(looser) = looser {
+        // Other owners wait for changes under their root that are conditions of their class, or for a time (`reserve::review_due`).
+        let concerns = |reservation: &Reservation| {
+            looser.anywhere
+                || !reservation.awaits_quota_alone()
+                || looser.below.contains(&reservation.root)
+                || changed_roots.contains(&reservation.root)
+        };
+        wake_owners(scheduler, concerns, true);
+    }
+    for class in blocked {
         let Some((team, first)) = scheduler.queue.pending.first_of(class) else { continue };
         let id = first.id().clone();
         let blocked = blocked_on(scheduler, &id);
         woken.extend(scheduler.queue.pending.reconsider(class, blocked).then_some(team));
     }
     // Else what stands behind the owner of a reservation would take what an eviction has just left of quota and nodes.
-    wake_owners(scheduler, |team| woken.contains(&team));
+    if !woken.is_empty() {
+        wake_owners(scheduler, |reservation| woken.contains(&reservation.team), false);
+    }
     let newly_active = scheduler.queue.pending.take_newly_active();
     scheduler.queue.order.stale.extend(newly_active);
 }
@@ -45,18 +60,15 @@ fn requeue_all(scheduler: &mut Scheduler) {
     scheduler.queue.order.mark_all_stale();
 }
 
-/// Wakes the owners of reservations and a part of the backlog, which any change may let start.
-fn start_generation(scheduler: &mut Scheduler) {
-    wake_owners(scheduler, |_| true);
+/// Wakes the owners of reservations which a change concerns, and where `unblocked` the others too that are blocked on no condition.
+fn wake_owners(scheduler: &mut Scheduler, concerns: impl Fn(&Reservation) -> bool, unblocked: bool) {
     let pending = &mut scheduler.queue.pending;
-    pending.requeue_backlog(scheduler.cursor.generation(), BACKLOG_AT_ONCE);
-}
-
-/// Wakes the owners of reservations of teams. They wait on no condition.
-fn wake_owners(scheduler: &mut Scheduler, which: impl Fn(TeamId) -> bool) {
-    let pending = &mut scheduler.queue.pending;
-    for (_, reservation) in scheduler.reservations.iter().filter(|((_, team), _)| which(*team)) {
-        if let Some(class) = pending.class_of(&reservation.owner) {
+    for (_, reservation) in scheduler.reservations.iter() {
+        let concerned = concerns(reservation);
+        if (concerned || unblocked)
+            && let Some(class) = pending.class_of(&reservation.owner)
+            && (concerned || !pending.is_blocked(class))
+        {
             pending.requeue(class);
         }
     }
@@ -90,6 +102,9 @@ fn reorder_users(scheduler: &mut Scheduler) {
         order.stale.insert(team);
         reordered.insert(team);
     }
+    if reordered.is_empty() {
+        return;
+    }
     let reservations = scheduler.reservations.iter().filter(|((_, team), _)| reordered.contains(team));
     let before_owners: Vec<ClassId> =
         reservations.flat_map(|(_, reservation)| pending.before(&reservation.owner)).collect();
@@ -107,8 +122,9 @@ fn note_headroom(scheduler: &mut Scheduler) -> BTreeSet<TeamId> {
     woken
 }
 
-/// The classes blocked on a quota, fair share or queue of which the usage changed, or on a budget of which more may be left.
-fn blocked_on_changed_usage(scheduler: &mut Scheduler) -> BTreeSet<ClassId> {
+/// The classes blocked on a quota, fair share or queue of which the usage changed, or on a budget of which more may be left; and the
+/// uppermost teams of these.
+fn blocked_on_changed_usage(scheduler: &mut Scheduler) -> (BTreeSet<ClassId>, BTreeSet<TeamId>) {
     let WaitQueue { order, pending, reclaimable, .. } = &mut scheduler.queue;
     let (mut classes, mut roots): (BTreeSet<ClassId>, BTreeSet<TeamId>) = Default::default();
     for team in scheduler.state.quotas.budgets.take_eased() {
@@ -129,9 +145,10 @@ fn blocked_on_changed_usage(scheduler: &mut Scheduler) -> BTreeSet<ClassId> {
         classes.extend(share.into_iter().flat_map(|share| pending.blocked_on_share(pool, share)));
         roots.insert(state.quotas.root_of(team));
     }
-    order.mark_roots_stale(&scheduler.state, roots);
+    order.mark_roots_stale(&scheduler.state, &roots);
     for (team, queue) in scheduler.state.quotas.take_dirty_queues() {
         classes.extend(pending.blocked_on_queue(team, &queue));
+        roots.insert(scheduler.state.quotas.root_of(team));
     }
-    classes
+    (classes, roots)
 }

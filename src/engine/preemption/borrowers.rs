@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use crate::preemption::preemptor::Preemptor;
@@ -30,7 +29,8 @@ pub struct Borrowers<'s, 'a> {
     root: Option<TeamId>,
     /// Whether workloads of other teams than the preemptor's may be evicted.
     others: bool,
-    known: RefCell<BTreeMap<TeamId, Option<Rc<Borrower>>>>,
+    /// What is known of each team so far. Every occupant of a node asks for its team.
+    known: RefCell<Vec<Option<Option<Rc<Borrower>>>>>,
 }
 
 impl<'s, 'a> Borrowers<'s, 'a> {
@@ -50,7 +50,11 @@ impl<'s, 'a> Borrowers<'s, 'a> {
 
     /// A team, if it has possible victims.
     pub fn get(&self, team: TeamId) -> Option<Rc<Borrower>> {
-        self.known.borrow_mut().entry(team).or_insert_with(|| self.examine(team).map(Rc::new)).clone()
+        let mut known = self.known.borrow_mut();
+        if known.len() <= team.0 {
+            known.resize(team.next().0, None);
+        }
+        known[team].get_or_insert_with(|| self.examine(team).map(Rc::new)).clone()
     }
 
     fn examine(&self, team: TeamId) -> Option<Borrower> {

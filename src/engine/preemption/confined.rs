@@ -148,23 +148,29 @@ impl<'a> Search<'a> {
         let Some(resource) = scarcest(self.cluster, self.preemptor.need) else { return Vec::new() };
         let mut priced = Vec::new();
         for node in &self.nodes {
-            let mut occupants: Vec<Occupant<'_>> = self
-                .cluster
-                .occupants(*node)
-                .filter_map(|(info, pods)| Some((borrowers.get(info.team)?, info, pods)))
-                .filter_map(|(borrower, info, pods)| {
-                    let admission = self.victim_admission(info, excluded)?;
-                    let Eligibility { evictable, under_min_runtime } =
-                        self.eligibility(&borrower, info, admission, excluded);
-                    let all = info.usage.staying_pods();
-                    let cost = eviction_cost(self.cluster, info, all, admission.at, self.now);
-                    let amount = info.need.get(resource).saturating_mul(i64::from(pods));
-                    let levels = Rc::clone(&borrower.levels);
-                    evictable.then_some(Occupant { under_min_runtime, cost, amount, levels, info })
-                })
-                .collect();
-            occupants.sort_by_key(|occupant| (occupant.under_min_runtime, occupant.cost, occupant.amount));
             let missing = self.preemptor.need.get(resource).saturating_sub(self.free(*node, resource));
+            let evictable = self.cluster.occupants(*node).filter_map(|(info, pods)| {
+                let borrower = borrowers.get(info.team)?;
+                let admission = self.victim_admission(info, excluded)?;
+                let Eligibility { evictable, under_min_runtime } =
+                    self.eligibility(&borrower, info, admission, excluded);
+                evictable.then_some((borrower, info, admission, pods, under_min_runtime))
+            });
+            // Where a pod fits already, the occupants are only examined, so that what is excluded for now is noted.
+            if missing <= 0 {
+                evictable.for_each(drop);
+                priced.push(((0, false, 0), *node));
+                continue;
+            }
+            let occupants = evictable.map(|(borrower, info, admission, pods, under_min_runtime)| {
+                let all = info.usage.staying_pods();
+                let cost = eviction_cost(self.cluster, info, all, admission.at, self.now);
+                let amount = info.need.get(resource).saturating_mul(i64::from(pods));
+                let levels = Rc::clone(&borrower.levels);
+                Occupant { under_min_runtime, cost, amount, levels, info }
+            });
+            let mut occupants: Vec<Occupant<'_>> = occupants.collect();
+            occupants.sort_by_key(|occupant| (occupant.under_min_runtime, occupant.cost, occupant.amount));
             if let Some(price) = self.price(occupants, missing) {
                 priced.push((price, *node));
             }

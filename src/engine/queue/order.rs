@@ -225,10 +225,10 @@ impl Order {
     }
 
     /// Marks the teams below these root teams as stale, because their shares have changed.
-    pub fn mark_roots_stale(&mut self, state: &ClusterState, roots: BTreeSet<TeamId>) {
+    pub fn mark_roots_stale(&mut self, state: &ClusterState, roots: &BTreeSet<TeamId>) {
         let below = roots.iter().flat_map(|root| state.quotas.tree(*root)).copied();
         self.stale.extend(below.filter(|team| self.line.positions.contains_key(team)));
-        self.moved.roots.extend(roots);
+        self.moved.roots.extend(roots.iter().copied());
     }
 }
 

@@ -316,6 +316,12 @@ impl Pending {
         });
     }
 
+    /// Whether a class cannot start before one of its conditions changes.
+    #[must_use]
+    pub fn is_blocked(&self, class: ClassId) -> bool {
+        self.classes.get(&class).is_some_and(|class| matches!(class.status, Status::Blocked { .. }))
+    }
+
     /// Replaces the conditions of a blocked class. Returns whether it is requeued instead.
     ///
     /// A class that newly lacks headroom is requeued, because it may be due a reservation; so is one that has come within

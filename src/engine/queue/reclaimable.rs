@@ -40,11 +40,10 @@ impl Reclaimable {
         self.teams.get(&(pool, team)).and_then(|team| team.lowest)
     }
 
-    /// The largest share of a team with reclaimable usage, without the teams of a path.
-    #[must_use]
-    pub fn largest(&self, pool: PoolId, path: &[TeamId]) -> Option<Ratio> {
-        let shares = self.shares.get(&pool)?;
-        shares.iter().rev().find(|(_, team)| !path.contains(team)).map(|(share, _)| *share)
+    /// The teams with reclaimable usage at or below them that have at least this share, those with the largest shares first.
+    pub fn with_share(&self, pool: PoolId, least: Ratio) -> impl Iterator<Item = TeamId> {
+        let shares = self.shares.get(&pool).into_iter().flat_map(|shares| shares.iter().rev());
+        shares.take_while(move |(share, _)| *share >= least).map(|(_, team)| *team)
     }
 
     /// The teams of a pool with reclaimable workloads; `None` if there are none.

@@ -8,8 +8,20 @@
 //!   environment        does a plan still hold? counts events, but no echo of the engine's own writes
 //! ```
 
+use std::collections::BTreeSet;
+
 use crate::scheduler::nominations::Change;
+use crate::types::ids::TeamId;
 use crate::types::{Effort, Time};
+
+/// Where something may be possible that was not.
+#[derive(Clone, Debug, Default)]
+pub struct Looser {
+    /// Anywhere.
+    pub anywhere: bool,
+    /// Below these uppermost teams, for what waits for quota alone. Nodes that have come free are for all.
+    pub below: BTreeSet<TeamId>,
+}
 
 /// The progress of scheduling cycles.
 #[derive(Clone, Debug, Default)]
@@ -20,6 +32,8 @@ pub struct CycleCursor {
     generation: u64,
     /// The generation that the last cycle has seen.
     seen_generation: u64,
+    /// What has changed since that generation.
+    looser: Looser,
     /// The generation in which elastic workloads last grew as far as they could.
     grown: u64,
     /// When growth goes on that a waiting workload holds back.
@@ -53,7 +67,8 @@ impl CycleCursor {
     /// nomination has changed or ended, or a workload may start again for a reason of its own. It begins a generation. In a new
     /// generation
     ///
-    /// - the owners of reservations are woken, and a part of the classes for which no condition tells whether they can start
+    /// - the owners of reservations are woken, but for those that wait for quota alone where nothing has changed for it
+    ///   ([`Self::note_looser_below`]), and a part of the classes for which no condition tells whether they can start
     ///   (`cycle/wake.rs`); the rest of those that were refused in an earlier generation follows, in this cycle or the next
     ///   (`cycle/attempts.rs`, [`Scheduler::has_more`](crate::scheduler::Scheduler::has_more));
     /// - every class may own a reservation again that was considered and does not (`cycle/attempts.rs`, `cycle/next_owner.rs`);
@@ -63,6 +78,14 @@ impl CycleCursor {
     /// away need not be noted. To note one too many costs time.
     pub fn note_looser(&mut self) {
         self.generation += 1;
+        self.looser.anywhere = true;
+    }
+
+    /// Notes such a change of nodes and quota alone, the quota of teams below these uppermost teams and of those of which usage has
+    /// changed. A thousand teams may wait for quota at once, and the end of a workload concerns only those under the same root.
+    pub fn note_looser_below(&mut self, roots: impl IntoIterator<Item = TeamId>) {
+        self.generation += 1;
+        self.looser.below.extend(roots);
     }
 
     /// Notes a change after which nothing counts that was found before: every waiting workload is attempted again.
@@ -77,9 +100,10 @@ impl CycleCursor {
         self.generation
     }
 
-    /// Whether a generation has begun since the last call.
-    pub fn take_new_generation(&mut self) -> bool {
-        std::mem::replace(&mut self.seen_generation, self.generation) != self.generation
+    /// What has changed if a generation has begun since the last call.
+    pub fn take_new_generation(&mut self) -> Option<Looser> {
+        let begins = std::mem::replace(&mut self.seen_generation, self.generation) != self.generation;
+        begins.then(|| std::mem::take(&mut self.looser))
     }
 
     /// Whether elastic workloads have grown in this generation as far as they could.

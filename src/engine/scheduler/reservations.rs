@@ -111,6 +111,16 @@ impl Reservation {
         self.quota != QuotaStart::Now && self.slot().is_none()
     }
 
+    /// Whether its owner waits for quota alone and gets no nodes before it, so that only changes under its root matter to it.
+    #[must_use]
+    pub fn awaits_quota_alone(&self) -> bool {
+        match self.quota {
+            QuotaStart::Now => false,
+            QuotaStart::At(_) => matches!(self.capacity, ReservedCapacity::Quota),
+            QuotaStart::Unpredictable => true,
+        }
+    }
+
     /// When its owner is expected to start; `None` when that cannot be predicted.
     #[must_use]
     pub fn start(&self) -> Option<Time> {

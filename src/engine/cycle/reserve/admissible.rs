@@ -128,12 +128,12 @@ fn defer_younger(
     claims.spared.retain(|(reservation, _)| age(reservation) < age(&own));
     let (older, _) = first_broken(scheduler, pool, (&waiting.need, found), &claims.should())?;
     let start = place_beside(scheduler, attempt, &claims.both())?;
-    if scheduler.reservations.get(&(pool, waiting.team)).is_some() {
+    if let Some(root) = scheduler.reservations.get(&(pool, waiting.team)).map(|own| own.root) {
         scheduler.reservations.change(&(pool, waiting.team), |reservation| {
             reservation.capacity = ReservedCapacity::Waiting;
             reservation.deferred_behind = Some(older.owner.clone());
         });
-        note_ended(scheduler);
+        note_ended(scheduler, root);
     }
     Some(start)
 }

@@ -11,7 +11,7 @@ use crate::placement::{self, Capacity};
 use crate::prediction::timeline::Until;
 use crate::queue::order;
 use crate::scheduler::Scheduler;
-use crate::scheduler::reservations::{QuotaStart, Reservation, ReservedCapacity};
+use crate::scheduler::reservations::{Place, QuotaStart, Reservation, ReservedCapacity};
 use crate::state::workload::{Phase, WorkloadInfo};
 use crate::types::ids::{NodeId, PoolId, TeamId};
 use crate::types::{Reason, ReservationView, Time, Verdict, WorkloadId};
@@ -25,39 +25,43 @@ pub fn is_full(scheduler: &Scheduler, pool: PoolId) -> bool {
 /// The earliest time at which a reservation changes although no event happens.
 #[must_use]
 pub fn next(scheduler: &Scheduler) -> Option<Time> {
+    // A thousand teams may have one. Whether one is to be reviewed costs more than when, so few are asked.
+    let mut times: Vec<(Time, &Place, &Reservation)> = review_times(scheduler).collect();
+    times.sort_unstable_by_key(|(time, place, _)| (*time, *place));
+    let next = times.into_iter().find(|(_, place, reservation)| is_reviewed(scheduler, place.0, reservation));
+    next.map(|(time, ..)| time)
+}
+
+/// The reservations that may have to be reviewed without an event, with the times.
+fn review_times(scheduler: &Scheduler) -> impl Iterator<Item = (Time, &Place, &Reservation)> {
     let reservations = scheduler.reservations.iter();
-    reservations.filter_map(|((pool, _), reservation)| review_time(scheduler, *pool, reservation)).min()
+    reservations.filter_map(|(place, reservation)| Some((review_time(reservation)?, place, reservation)))
 }
 
 /// When a reservation without a slot gets one although its start cannot be predicted, or when the start that was foreseen
 /// before then has passed and another must be foreseen.
-fn review_time(scheduler: &Scheduler, pool: PoolId, reservation: &Reservation) -> Option<Time> {
-    if is_open(scheduler, pool, reservation) {
+fn review_time(reservation: &Reservation) -> Option<Time> {
+    if matches!(reservation.capacity, ReservedCapacity::Waiting) {
         return Some(reservation.due);
     }
     let foreseen = |start: &Time| reservation.decided < *start && *start < reservation.due;
-    let start = reservation.start().filter(foreseen)?;
-    waits(scheduler, &reservation.owner).then(|| start.after(Duration::from_millis(1)))
+    reservation.start().filter(foreseen).map(|start| start.after(Duration::from_millis(1)))
 }
 
-/// Whether a reservation has no slot yet but gets one once it is due.
-fn is_open(scheduler: &Scheduler, pool: PoolId, reservation: &Reservation) -> bool {
-    matches!(reservation.capacity, ReservedCapacity::Waiting)
-        && !is_deferred(scheduler, pool, reservation)
-        && waits(scheduler, &reservation.owner)
+/// Whether a reservation is reviewed at its time: its owner waits, and it is not deferred.
+fn is_reviewed(scheduler: &Scheduler, pool: PoolId, reservation: &Reservation) -> bool {
+    let is_waiting = matches!(reservation.capacity, ReservedCapacity::Waiting);
+    !(is_waiting && is_deferred(scheduler, pool, reservation)) && waits(scheduler, &reservation.owner)
 }
 
 /// Reviews the reservations that have become due or whose foreseen start has passed, in the order between teams.
 pub fn review_due(scheduler: &mut Scheduler, now: Time) {
-    let is_due = |time: Option<Time>| time.is_some_and(|time| time <= now);
-    let due = scheduler
-        .reservations
-        .iter()
-        .filter(|((pool, _), reservation)| is_due(review_time(scheduler, *pool, reservation)));
+    let due = review_times(scheduler)
+        .filter(|(time, place, reservation)| *time <= now && is_reviewed(scheduler, place.0, reservation));
     let position = |reservation: &Reservation| {
         order::queue_position(&scheduler.state, &scheduler.queue.pending, &reservation.owner)
     };
-    let mut due: Vec<_> = due.map(|(place, reservation)| (position(reservation), *place)).collect();
+    let mut due: Vec<_> = due.map(|(_, place, reservation)| (position(reservation), *place)).collect();
     due.sort();
     for (_, place) in &due {
         if let Some(owner) = scheduler.reservations.get(place).map(|reservation| reservation.owner.clone()) {
@@ -80,7 +84,8 @@ pub fn review_due(scheduler: &mut Scheduler, now: Time) {
 pub fn requeue_before(scheduler: &mut Scheduler, owner: &WorkloadId) {
     let pending = &mut scheduler.queue.pending;
     pending.before(owner).into_iter().for_each(|class| pending.requeue(class));
-    scheduler.cursor.note_looser();
+    let root = scheduler.reservations.owned_by(owner).map(|(_, reservation)| reservation.root);
+    scheduler.cursor.note_looser_below(root);
 }
 
 /// All reservations that keep nodes or quota.
@@ -113,26 +118,27 @@ pub fn drop_stale(scheduler: &mut Scheduler, id: &WorkloadId, until_now: Option<
     if current.is_some_and(|(info, waiting)| stands(info, &waiting)) {
         return;
     }
+    let root = reservation.root;
     scheduler.reservations.remove(&place);
     // Once its owner is starting, a reservation does not bind any workload any more.
     if until_now == Some(&Phase::Pending) {
-        note_ended(scheduler);
+        note_ended(scheduler, root);
     }
 }
 
 /// Ends the reservation of a workload that starts, that capacity is nominated to, or that its own limits keep from
 /// starting.
 pub fn release(scheduler: &mut Scheduler, id: &WorkloadId) {
-    if let Some((place, _)) = scheduler.reservations.owned_by(id) {
+    if let Some((place, root)) = scheduler.reservations.owned_by(id).map(|(place, own)| (place, own.root)) {
         scheduler.reservations.remove(&place);
-        note_ended(scheduler);
+        note_ended(scheduler, root);
     }
 }
 
-/// Notes that a reservation that bound workloads keeps nothing any more: what it kept is for others, and another workload may own a
+/// Notes that a reservation below this root that bound workloads keeps nothing any more: what it kept is for others, and another workload may own a
 /// reservation.
-pub fn note_ended(scheduler: &mut Scheduler) {
-    scheduler.cursor.note_looser();
+pub fn note_ended(scheduler: &mut Scheduler, root: TeamId) {
+    scheduler.cursor.note_looser_below([root]);
     scheduler.reservations.ended = true;
 }
 
@@ -169,8 +175,8 @@ pub fn note_refusal(
     let Some(best) = earliest_pool(scheduler, &scarce) else { return };
     let Some(reservation) = empty_reservation(scheduler, waiting, now) else { return };
     let replaced = scheduler.reservations.insert((best.pool, waiting.team), reservation);
-    if replaced.is_some_and(|replaced| replaced.keeps_quota()) {
-        scheduler.cursor.note_looser();
+    if let Some(replaced) = replaced.filter(Reservation::keeps_quota) {
+        scheduler.cursor.note_looser_below([replaced.root]);
     }
     review(scheduler, best);
 }

@@ -3,6 +3,7 @@
 //! Quota is reserved level by level: the limit of the owner's team, of each team above it and of its queue, and for work
 //! that is never preempted the guarantees. A level binds its members only, and only those behind the owner.
 
+use std::cell::LazyCell;
 use std::time::Duration;
 
 use crate::cycle::reserve::binding::{backfills, ends_by, quota_binds, waits};
@@ -159,27 +160,45 @@ pub fn quota_start(
         if cap.asked > cap.most {
             return None;
         }
-        let kept = kept_before(scheduler, waiting, &cap);
-        let short = cap.used.saturating_add(cap.asked).saturating_add(kept).saturating_sub(cap.most);
-        if short <= 0 {
-            continue;
-        }
-        let holders = holders(&scheduler.state, &cap);
-        let ends = holders.filter_map(|(info, held)| Some((end(scheduler, info, now)?, held)));
-        let enough = when_ended(ends.collect(), short);
-        start = start.max(enough.map_or(QuotaStart::Unpredictable, |at| QuotaStart::At(at.max(now))));
+        start = start.max(cap_start(scheduler, waiting, &cap, now));
     }
     Some(start)
 }
 
-/// When that much is free of what is held, by the ends of its holders with what each holds; `None` if all of it is not enough.
-fn when_ended(mut ends: Vec<(Time, i64)>, mut short: i64) -> Option<Time> {
+/// When a cap leaves enough for a workload beside what owners before it keep.
+fn cap_start(scheduler: &Scheduler, waiting: &WaitingWorkload, cap: &Cap, now: Time) -> QuotaStart {
+    let ends = LazyCell::new(|| {
+        let holders = holders(&scheduler.state, cap);
+        let ends = holders.filter_map(|(info, held)| Some((end(scheduler, info, now)?, held)));
+        in_order(ends)
+    });
+    let after = |short: i64| match short > 0 {
+        true => when_ended(&ends, short).map_or(QuotaStart::Unpredictable, |at| QuotaStart::At(at.max(now))),
+        false => QuotaStart::Now,
+    };
+    // What is kept for others costs more to count, and makes no start predictable.
+    let short = cap.used.saturating_add(cap.asked).saturating_sub(cap.most);
+    match after(short) {
+        QuotaStart::Unpredictable => QuotaStart::Unpredictable,
+        _ => after(short.saturating_add(kept_before(scheduler, waiting, cap))),
+    }
+}
+
+/// Ends of holders in order, with what each holds.
+fn in_order(ends: impl Iterator<Item = (Time, i64)>) -> Vec<(Time, i64)> {
+    let mut ends: Vec<(Time, i64)> = ends.collect();
     ends.sort_unstable();
-    let enough = ends.into_iter().find(|(_, held)| {
+    ends
+}
+
+/// When that much is free of what is held, by the ends of its holders in order with what each holds; `None` if all of it is not
+/// enough.
+fn when_ended(ends: &[(Time, i64)], mut short: i64) -> Option<Time> {
+    let enough = ends.iter().find(|(_, held)| {
         short = short.saturating_sub(*held);
         short <= 0
     });
-    enough.map(|(at, _)| at)
+    enough.map(|(at, _)| *at)
 }
 
 /// Checks that a workload leaves whole the quota that owners before it will need, or has ended by then.
@@ -277,6 +296,6 @@ fn may_fill(
         Some((admission.at.after(length.likely), held))
     });
     let short = cap.used.saturating_add(cap.asked).saturating_sub(cap.most);
-    let last = when_ended(likely_ends.collect(), short);
+    let last = when_ended(&in_order(likely_ends), short);
     last.is_some_and(|last| now.after(length.late) <= last)
 }

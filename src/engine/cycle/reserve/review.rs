@@ -29,7 +29,7 @@ pub fn review(scheduler: &mut Scheduler, attempt: Attempt<'_>) {
     let Some(quota) = quota_start(scheduler, waiting, pool, now) else {
         scheduler.reservations.remove(&(pool, waiting.team));
         if reservation.keeps_quota() {
-            scheduler.cursor.note_looser();
+            scheduler.cursor.note_looser_below([reservation.root]);
         }
         return;
     };
@@ -159,14 +159,14 @@ fn set_slot(scheduler: &mut Scheduler, attempt: Attempt<'_>, slot: Slot, quota: 
 /// Sets the capacity of the reservation.
 fn set(scheduler: &mut Scheduler, attempt: Attempt<'_>, capacity: ReservedCapacity) {
     let place = (attempt.pool, attempt.waiting.team);
-    if scheduler.reservations.get(&place).is_some() {
+    if let Some(root) = scheduler.reservations.get(&place).map(|reservation| reservation.root) {
         scheduler.reservations.change(&place, |reservation| {
             reservation.capacity = capacity;
             reservation.decided = attempt.now;
             let kept = reservation.keeps_quota();
             reservation.kept_since = kept.then(|| reservation.kept_since.unwrap_or(attempt.now));
         });
-        scheduler.cursor.note_looser();
+        scheduler.cursor.note_looser_below([root]);
     }
 }
 
@@ -182,7 +182,7 @@ fn give_up_slot(scheduler: &mut Scheduler, attempt: Attempt<'_>, reservation: &R
         scheduler.reservations.remove(&place);
     }
     if changed {
-        scheduler.cursor.note_looser();
+        scheduler.cursor.note_looser_below([reservation.root]);
     }
 }
 
