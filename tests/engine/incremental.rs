@@ -2,6 +2,7 @@
 //! unblocked. At rest this has found every start and eviction that a full requeue would find.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use proptest::prelude::*;
 use sluice_engine::Engine;
@@ -124,4 +125,36 @@ fn no_victims_are_searched_under_other_roots_for_quota_of_a_team_above() {
     };
     assert_eq!(searches(Some(4)), 0, "the borrower under another root has nothing of the limit of `top`");
     assert_ne!(searches(None), 0, "without that limit it may be preempted");
+}
+
+/// Events may come faster than a cycle can consider what waits. What comes last in order is considered all the same.
+#[test]
+fn what_is_last_in_order_starts_although_something_changes_before_every_cycle() {
+    const TEAMS: usize = 17;
+    let name = |at: usize| format!("t{at:02}");
+    let limited = (0..TEAMS).map(|at| team(&name(at), None, 0, Some(4)));
+    let mut nodes = vec![4; TEAMS];
+    nodes.push(8);
+    nodes.push(2);
+    let mut world = World::new(&nodes, limited.chain([team("z", None, 0, None)]).collect());
+    for at in 0..TEAMS {
+        let id = world.run_on(&format!("n{at}"), &name(at), 0, 4);
+        world.edit(&id, |workload| workload.time_limit = Some(Duration::from_secs(1_000)));
+    }
+    world.run_on(&format!("n{TEAMS}"), "z", 0, 8);
+    world.rebuild();
+    world.settle();
+    // The owners of reservations, which every change wakes, are as many as a cycle considers.
+    for at in 0..TEAMS {
+        world.submit(&name(at).into(), "train", 0, 1, 4);
+    }
+    world.settle();
+    let last = world.submit(&"z".into(), "train", 0, 1, 1);
+    let starts = |action: &Action| matches!(action, Action::Admit { workload, .. } if *workload == last);
+    let cycles = (1..200).find(|_| {
+        world.add_unmanaged_pod(&format!("n{}", TEAMS + 1).into(), 1);
+        world.remove_unmanaged_pod(0);
+        world.plan().iter().any(starts)
+    });
+    assert!(cycles.is_some_and(|cycles| cycles <= 40), "{cycles:?}");
 }

@@ -345,3 +345,31 @@ proptest! {
         }
     }
 }
+
+/// A pool has sixteen reservations of nodes. The owner of a seventeenth waits for a place among them, which comes free below any root.
+#[test]
+fn the_nodes_of_a_reservation_that_ends_are_reserved_for_a_team_under_another_root() {
+    const TEAMS: [&str; 17] =
+        ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q"];
+    let limited =
+        |team: &'static str, run| Spec { team, queue: "train", user: 0, gpus: 4, run, limited: true };
+    let teams = TEAMS.map(|name| with_queues(team(name, None, 0, Some(4)), vec![queue("train", None)]));
+    let mut cluster = Cluster::new(&[4; 17], teams.into());
+    let run = |at: usize| if at == 0 { 30 } else { 100 };
+    for (at, team) in TEAMS.into_iter().enumerate() {
+        cluster.submit(&limited(team, run(at)));
+    }
+    cluster.advance(seconds(1));
+    let owners = TEAMS.map(|team| cluster.submit(&limited(team, 50)));
+    cluster.advance(seconds(1));
+    let reserved = |cluster: &Cluster| {
+        let reservations = cluster.run.engine().reservations();
+        let with_nodes = reservations.into_iter().filter(|reservation| !reservation.nodes.is_empty());
+        with_nodes.map(|reservation| reservation.owner).collect::<Vec<_>>()
+    };
+    assert_eq!(reserved(&cluster).len(), 16);
+    assert!(!reserved(&cluster).contains(&owners[16]));
+    cluster.advance(seconds(30));
+    assert!(cluster.started.contains_key(&owners[0]));
+    assert!(reserved(&cluster).contains(&owners[16]), "{:?}", reserved(&cluster));
+}

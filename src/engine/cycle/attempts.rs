@@ -2,7 +2,8 @@
 //!
 //! Each round wakes the classes that a change may let start, picks the first workload in order and attempts it. A
 //! workload that is refused blocks its class. The rounds end when no workload may start, or when the search budget
-//! is used up; the rest is then left for the next cycle.
+//! is used up; the rest is then left for the next cycle. Where events come faster than such a pass ends, it goes on in the end, and what
+//! they wake waits for the next one. Else the last in order would never be looked at.
 
 use std::collections::BTreeSet;
 
@@ -30,22 +31,25 @@ const MAY_PREEMPT_AT_ONCE: usize = 2;
 /// capacity are attempted in their other pools; the nominations of the `deferred` ones were not looked at yet.
 pub fn run(scheduler: &mut Scheduler, deferred: BTreeSet<WorkloadId>, now: Time, plan: &mut Plan) {
     (scheduler.cursor.search_budget, scheduler.cursor.cut_short) = (SEARCH_BUDGET, false);
-    // A class that was considered as owner of a reservation is considered again only after a change.
-    if scheduler.reservations.candidates.generation != scheduler.cursor.generation() {
-        next_owner::reconsider(scheduler);
+    if !scheduler.cursor.goes_on() {
+        begin_pass(scheduler);
     }
     let mut elsewhere = Elsewhere::of(scheduler, deferred);
     loop {
         wake(scheduler);
         if scheduler.cursor.search_budget == 0 {
-            scheduler.cursor.cut_short = true;
+            scheduler.cursor.note_cut_short();
             break;
         }
         let Some(next) = next(scheduler, &mut elsewhere) else {
-            if wake_more(scheduler) {
-                continue;
+            let goes_on = scheduler.cursor.goes_on();
+            scheduler.cursor.note_pass_ended();
+            if goes_on {
+                begin_pass(scheduler);
+            } else if !wake_more(scheduler) {
+                break;
             }
-            break;
+            continue;
         };
         let behind = match next {
             Next::Waiting(id) => attempt_waiting(scheduler, &id, Turn::InOrder, now, plan),
@@ -56,7 +60,18 @@ pub fn run(scheduler: &mut Scheduler, deferred: BTreeSet<WorkloadId>, now: Time,
             attempt_waiting(scheduler, &first, Turn::BeforeBorrower, now, plan);
         }
     }
-    scheduler.reservations.candidates.generation = scheduler.cursor.generation();
+    if !scheduler.cursor.goes_on() {
+        scheduler.reservations.candidates.generation = scheduler.cursor.generation();
+    }
+}
+
+/// Begins a pass over the waiting workloads: a class that was considered as owner of a reservation is considered again only after
+/// a change.
+fn begin_pass(scheduler: &mut Scheduler) {
+    let generation = scheduler.cursor.generation();
+    if std::mem::replace(&mut scheduler.reservations.candidates.generation, generation) != generation {
+        next_owner::reconsider(scheduler);
+    }
 }
 
 /// Attempts a workload of the queue, and blocks its class where it is refused; returns the workload that comes first.

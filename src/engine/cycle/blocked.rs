@@ -2,8 +2,8 @@
 //!
 //! A start needs limits, guarantee or borrowable capacity, and headroom. Any one of these that is missing is enough as
 //! a condition. Preemption needs at least one of three things: lower priorities in the workload's own team, its own
-//! guarantee, or, for a borrowing workload, another team with a fair share at least as large. Usage totals rule each of
-//! them out without a search. Where they do not, any freed capacity lets the workload be attempted again.
+//! guarantee, or, for a borrowing workload, another team with a fair share at least as large, which is below the team above
+//! that lacks quota, if one does. Usage totals rule each of them out without a search. Where they do not, any freed capacity lets the workload be attempted again.
 
 use std::borrow::Cow;
 
@@ -181,13 +181,11 @@ pub fn missing_for_preemption(
         return Some(Vec::new());
     }
     let share = quotas.level_share(pool, team, Some(total));
-    let may_give = reclaimable.with_share(pool, share).filter(|at| !path.contains(at));
-    match limit {
-        // Quota of a team above comes free only by victims below it.
-        Some((above, _)) => {
-            let none = may_give.map(|at| &quotas.team(at).path).all(|path| !path.contains(&above));
-            none.then(|| vec![Condition::Quota(pool, above)])
-        }
-        None => may_give.peekable().peek().is_none().then(|| vec![Condition::Share(pool, share)]),
-    }
+    // Quota of a team above comes free only by victims below it. What is nominated to its own team may be taken over besides.
+    let above = limit.filter(|(_, resource)| quotas.quota_usage(pool, team).incoming(*resource) == 0);
+    let (largest, condition) = match above {
+        Some((above, _)) => (reclaimable.largest_below(pool, above, path), Condition::Quota(pool, above)),
+        None => (reclaimable.largest(pool, path), Condition::Share(pool, share)),
+    };
+    largest.is_none_or(|largest| largest < share).then(|| vec![condition])
 }

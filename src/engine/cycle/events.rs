@@ -70,14 +70,15 @@ fn change_cluster(scheduler: &mut Scheduler, event: Event, now: Time) {
     }
     let before = subject.as_ref().and_then(|id| scheduler.state.get(id)).map(|info| info.phase.clone());
     let submitted = before.is_none() && matches!(event, Event::WorkloadApplied(_));
-    let frees_alone = matches!(
+    // What such an event makes possible, it does by what comes free; a change of a pool or a node may do more.
+    let only_frees = matches!(
         event,
         Event::WorkloadApplied(_) | Event::WorkloadRemoved(_) | Event::PodApplied(_) | Event::PodRemoved(_)
     );
     let team = |scheduler: &Scheduler| Some(scheduler.state.get(subject.as_ref()?)?.team);
     let team_before = team(scheduler);
     let effect = scheduler.state.apply(event);
-    if effect == Effect::Looser && frees_alone {
+    if effect == Effect::Looser && only_frees {
         let teams = team_before.into_iter().chain(team(scheduler));
         let roots = teams.map(|team| scheduler.state.quotas.root_of(team));
         scheduler.cursor.note_looser_below(roots);

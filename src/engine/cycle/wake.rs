@@ -1,12 +1,12 @@
 //! Wakes the blocked classes that a change since the last attempt may let start.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::cycle::blocked::blocked_on;
-use crate::cycle::requeue;
+use crate::cycle::{requeue, reserve};
 use crate::queue::WaitQueue;
 use crate::scheduler::Scheduler;
-use crate::scheduler::reservations::Reservation;
+use crate::scheduler::cursor::Looser;
 use crate::state::nodes::selects;
 use crate::types::ids::{ClassId, TeamId};
 use crate::types::{PodSelector, Profile};
@@ -19,26 +19,20 @@ pub fn wake(scheduler: &mut Scheduler) {
     if std::mem::take(&mut scheduler.cursor.requeue_all) {
         requeue_all(scheduler);
     }
-    let looser = scheduler.cursor.take_new_generation();
-    if looser.is_some() {
-        scheduler.queue.pending.requeue_backlog(scheduler.cursor.generation(), BACKLOG_AT_ONCE);
-    }
+    let looser = if scheduler.cursor.goes_on() { None } else { scheduler.cursor.take_new_generation() };
     requeue::note_repelled(scheduler);
     wake_followers(scheduler);
     reorder_users(scheduler);
     let mut woken = note_headroom(scheduler);
     let (blocked, changed_roots) = blocked_on_changed_usage(scheduler);
-    if let Some(looser) = looser {
-        // Other owners wait for changes under their root that are conditions of their class, or for a time (`reserve::review_due`).
-        let concerns = |reservation: &Reservation| {
-            looser.anywhere
-                || !reservation.awaits_quota_alone()
-                || looser.below.contains(&reservation.root)
-                || changed_roots.contains(&reservation.root)
-        };
-        wake_owners(scheduler, concerns, true);
+    match looser {
+        Some(looser) => start_generation(scheduler, &looser, &changed_roots),
+        None => scheduler.cursor.note_changed(changed_roots),
     }
     for class in blocked {
+        if scheduler.queue.pending.is_active(class) {
+            continue;
+        }
         let Some((team, first)) = scheduler.queue.pending.first_of(class) else { continue };
         let id = first.id().clone();
         let blocked = blocked_on(scheduler, &id);
@@ -46,7 +40,7 @@ pub fn wake(scheduler: &mut Scheduler) {
     }
     // Else what stands behind the owner of a reservation would take what an eviction has just left of quota and nodes.
     if !woken.is_empty() {
-        wake_owners(scheduler, |reservation| woken.contains(&reservation.team), false);
+        wake_owners(scheduler, &woken);
     }
     let newly_active = scheduler.queue.pending.take_newly_active();
     scheduler.queue.order.stale.extend(newly_active);
@@ -60,15 +54,34 @@ fn requeue_all(scheduler: &mut Scheduler) {
     scheduler.queue.order.mark_all_stale();
 }
 
-/// Wakes the owners of reservations which a change concerns, and where `unblocked` the others too that are blocked on no condition.
-fn wake_owners(scheduler: &mut Scheduler, concerns: impl Fn(&Reservation) -> bool, unblocked: bool) {
+/// Wakes the owners of reservations that a new generation may let start, and a part of the backlog, which any change may.
+fn start_generation(scheduler: &mut Scheduler, looser: &Looser, changed_roots: &BTreeSet<TeamId>) {
+    let (now, mut full) = (scheduler.cursor.planned, BTreeMap::new());
+    for pool in scheduler.state.quotas.pools().map(|(_, pool)| pool) {
+        full.insert(pool, reserve::is_full(scheduler, pool));
+    }
     let pending = &mut scheduler.queue.pending;
-    for (_, reservation) in scheduler.reservations.iter() {
-        let concerned = concerns(reservation);
-        if (concerned || unblocked)
-            && let Some(class) = pending.class_of(&reservation.owner)
+    for ((pool, _), reservation) in scheduler.reservations.iter() {
+        let root = &reservation.root;
+        let concerned = looser.anywhere
+            || looser.below.contains(root)
+            || changed_roots.contains(root)
+            || !reservation.awaits_its_root(full.get(pool).is_some_and(|full| *full), now);
+        // Where conditions alone keep an owner back, a change of these wakes it.
+        if let Some(class) = pending.class_of(&reservation.owner)
             && (concerned || !pending.is_blocked(class))
         {
+            pending.requeue(class);
+        }
+    }
+    pending.requeue_backlog(scheduler.cursor.generation(), BACKLOG_AT_ONCE);
+}
+
+/// Wakes the owners of reservations of teams.
+fn wake_owners(scheduler: &mut Scheduler, teams: &BTreeSet<TeamId>) {
+    let pending = &mut scheduler.queue.pending;
+    for (_, reservation) in scheduler.reservations.iter().filter(|((_, team), _)| teams.contains(team)) {
+        if let Some(class) = pending.class_of(&reservation.owner) {
             pending.requeue(class);
         }
     }
@@ -123,7 +136,7 @@ fn note_headroom(scheduler: &mut Scheduler) -> BTreeSet<TeamId> {
 }
 
 /// The classes blocked on a quota, fair share or queue of which the usage changed, or on a budget of which more may be left; and the
-/// uppermost teams of these.
+/// uppermost teams below which usage changed.
 fn blocked_on_changed_usage(scheduler: &mut Scheduler) -> (BTreeSet<ClassId>, BTreeSet<TeamId>) {
     let WaitQueue { order, pending, reclaimable, .. } = &mut scheduler.queue;
     let (mut classes, mut roots): (BTreeSet<ClassId>, BTreeSet<TeamId>) = Default::default();

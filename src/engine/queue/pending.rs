@@ -316,6 +316,12 @@ impl Pending {
         });
     }
 
+    /// Whether a class may be able to start.
+    #[must_use]
+    pub fn is_active(&self, class: ClassId) -> bool {
+        self.classes.get(&class).is_some_and(|class| matches!(class.status, Status::Active))
+    }
+
     /// Whether a class cannot start before one of its conditions changes.
     #[must_use]
     pub fn is_blocked(&self, class: ClassId) -> bool {

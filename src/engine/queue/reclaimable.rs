@@ -15,9 +15,27 @@ use crate::types::ratio::Ratio;
 pub struct Reclaimable {
     teams: BTreeMap<(PoolId, TeamId), Team>,
     /// The shares of the teams with reclaimable usage, and of the teams above them.
-    shares: BTreeMap<PoolId, BTreeSet<(Ratio, TeamId)>>,
+    shares: BTreeMap<PoolId, Shares>,
+    /// The same shares for each team with others below it, of these.
+    below: BTreeMap<(PoolId, TeamId), Shares>,
     /// The teams with reclaimable usage in the order in which they are searched.
     victims: BTreeMap<PoolId, VictimTeams>,
+}
+
+/// Teams by share.
+type Shares = BTreeSet<(Ratio, TeamId)>;
+
+/// The largest of these shares, without those of the teams of a path.
+fn largest(shares: &Shares, path: &[TeamId]) -> Option<Ratio> {
+    shares.iter().rev().find(|(_, team)| !path.contains(team)).map(|(share, _)| *share)
+}
+
+/// Lists a team with another share than until now.
+fn list(shares: &mut Shares, team: TeamId, old: Option<Ratio>, new: Option<Ratio>) {
+    if let Some(old) = old {
+        shares.remove(&(old, team));
+    }
+    shares.extend(new.map(|share| (share, team)));
 }
 
 /// The bounds of one team in one pool.
@@ -40,10 +58,16 @@ impl Reclaimable {
         self.teams.get(&(pool, team)).and_then(|team| team.lowest)
     }
 
-    /// The teams with reclaimable usage at or below them that have at least this share, those with the largest shares first.
-    pub fn with_share(&self, pool: PoolId, least: Ratio) -> impl Iterator<Item = TeamId> {
-        let shares = self.shares.get(&pool).into_iter().flat_map(|shares| shares.iter().rev());
-        shares.take_while(move |(share, _)| *share >= least).map(|(_, team)| *team)
+    /// The largest share of a team with reclaimable usage, without the teams of a path.
+    #[must_use]
+    pub fn largest(&self, pool: PoolId, path: &[TeamId]) -> Option<Ratio> {
+        largest(self.shares.get(&pool)?, path)
+    }
+
+    /// The largest such share below a team.
+    #[must_use]
+    pub fn largest_below(&self, pool: PoolId, above: TeamId, path: &[TeamId]) -> Option<Ratio> {
+        largest(self.below.get(&(pool, above))?, path)
     }
 
     /// The teams of a pool with reclaimable workloads; `None` if there are none.
@@ -92,12 +116,11 @@ impl Reclaimable {
                 _ => {}
             }
             let share = (known.borrowers > 0).then(|| state.quotas.level_share(pool, level, None));
-            let shares = self.shares.entry(pool).or_default();
-            if let Some(old) = known.listed {
-                shares.remove(&(old, level));
+            let old = std::mem::replace(&mut known.listed, share);
+            list(self.shares.entry(pool).or_default(), level, old, share);
+            for above in state.quotas.team(level).path.iter().skip(1) {
+                list(self.below.entry((pool, *above)).or_default(), level, old, share);
             }
-            known.listed = share;
-            shares.extend(share.map(|share| (share, level)));
             largest = largest.max(share);
         }
         largest

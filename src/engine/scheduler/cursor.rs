@@ -14,6 +14,9 @@ use crate::scheduler::nominations::Change;
 use crate::types::ids::TeamId;
 use crate::types::{Effort, Time};
 
+/// A pass over the waiting workloads begins again with the first in order at each new generation, until it was cut short this often.
+const MOST_RESTARTS: u32 = 32;
+
 /// Where something may be possible that was not.
 #[derive(Clone, Debug, Default)]
 pub struct Looser {
@@ -52,6 +55,8 @@ pub struct CycleCursor {
     pub search_budget: usize,
     /// Whether the last cycle ended before every workload that may start was considered.
     pub cut_short: bool,
+    /// How many cycles the present pass over the waiting workloads was cut short in.
+    interrupted: u32,
     /// When the last plan was made.
     pub planned: Time,
     /// Whether a plan was made; before, the engine has decided nothing and goes on from the past usage in statuses.
@@ -81,10 +86,31 @@ impl CycleCursor {
         self.looser.anywhere = true;
     }
 
-    /// Notes such a change of nodes and quota alone, the quota of teams below these uppermost teams and of those of which usage has
-    /// changed. A thousand teams may wait for quota at once, and the end of a workload concerns only those under the same root.
+    /// Notes such a change of nodes, and of the quota below these uppermost teams and of those with changed usage. A thousand teams may wait for quota at once, and the end of a workload concerns only those under the same root.
     pub fn note_looser_below(&mut self, roots: impl IntoIterator<Item = TeamId>) {
         self.generation += 1;
+        self.looser.below.extend(roots);
+    }
+
+    /// Notes that a cycle ends before every workload that may start was considered.
+    pub fn note_cut_short(&mut self) {
+        self.cut_short = true;
+        self.interrupted += 1;
+    }
+
+    /// Notes that every workload was considered that may start.
+    pub fn note_pass_ended(&mut self) {
+        self.interrupted = 0;
+    }
+
+    /// Whether the present pass goes on, and what a new generation wakes waits for the next one.
+    #[must_use]
+    pub fn goes_on(&self) -> bool {
+        self.interrupted > MOST_RESTARTS
+    }
+
+    /// Notes changes of usage below uppermost teams, for the next generation.
+    pub fn note_changed(&mut self, roots: BTreeSet<TeamId>) {
         self.looser.below.extend(roots);
     }
 

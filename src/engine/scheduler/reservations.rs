@@ -111,12 +111,13 @@ impl Reservation {
         self.quota != QuotaStart::Now && self.slot().is_none()
     }
 
-    /// Whether its owner waits for quota alone and gets no nodes before it, so that only changes under its root matter to it.
+    /// Whether only changes under its root matter to its owner now: it waits for quota that nothing tells when it comes free, or at a
+    /// time to come while the pool is `full`, with as many reservations of nodes as it may have.
     #[must_use]
-    pub fn awaits_quota_alone(&self) -> bool {
+    pub fn awaits_its_root(&self, full: bool, now: Time) -> bool {
         match self.quota {
             QuotaStart::Now => false,
-            QuotaStart::At(_) => matches!(self.capacity, ReservedCapacity::Quota),
+            QuotaStart::At(at) => full && at >= now && matches!(self.capacity, ReservedCapacity::Quota),
             QuotaStart::Unpredictable => true,
         }
     }

@@ -135,8 +135,8 @@ pub fn release(scheduler: &mut Scheduler, id: &WorkloadId) {
     }
 }
 
-/// Notes that a reservation below this root that bound workloads keeps nothing any more: what it kept is for others, and another workload may own a
-/// reservation.
+/// Notes that a reservation below this root that bound workloads keeps nothing any more: what it kept is for others, and another
+/// workload may own a reservation.
 pub fn note_ended(scheduler: &mut Scheduler, root: TeamId) {
     scheduler.cursor.note_looser_below([root]);
     scheduler.reservations.ended = true;

@@ -176,7 +176,7 @@ fn cap_start(scheduler: &Scheduler, waiting: &WaitingWorkload, cap: &Cap, now: T
         true => when_ended(&ends, short).map_or(QuotaStart::Unpredictable, |at| QuotaStart::At(at.max(now))),
         false => QuotaStart::Now,
     };
-    // What is kept for others costs more to count, and makes no start predictable.
+    // What is kept for others costs more to count, and never makes a start predictable that is not.
     let short = cap.used.saturating_add(cap.asked).saturating_sub(cap.most);
     match after(short) {
         QuotaStart::Unpredictable => QuotaStart::Unpredictable,
