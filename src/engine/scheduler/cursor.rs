@@ -95,7 +95,7 @@ impl CycleCursor {
     /// Notes that a cycle ends before every workload that may start was considered.
     pub fn note_cut_short(&mut self) {
         self.cut_short = true;
-        self.interrupted += 1;
+        self.interrupted = self.interrupted.saturating_add(1);
     }
 
     /// Notes that every workload was considered that may start.
