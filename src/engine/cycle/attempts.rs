@@ -42,13 +42,15 @@ pub fn run(scheduler: &mut Scheduler, deferred: BTreeSet<WorkloadId>, now: Time,
             break;
         }
         let Some(next) = next(scheduler, &mut elsewhere) else {
+            if wake_more(scheduler) {
+                continue;
+            }
             let goes_on = scheduler.cursor.goes_on();
             scheduler.cursor.note_pass_ended();
-            if goes_on {
-                begin_pass(scheduler);
-            } else if !wake_more(scheduler) {
+            if !goes_on {
                 break;
             }
+            begin_pass(scheduler);
             continue;
         };
         let behind = match next {
@@ -128,9 +130,13 @@ fn next(scheduler: &mut Scheduler, elsewhere: &mut Elsewhere) -> Option<Next> {
     }
 }
 
-/// Wakes some of the classes that were refused in an earlier generation; false if there are none.
+/// Wakes some of the classes that were refused in an earlier generation, or before a pass that goes on; false if there are none.
 fn wake_more(scheduler: &mut Scheduler) -> bool {
-    let (pending, generation) = (&mut scheduler.queue.pending, scheduler.cursor.generation());
+    let generation = match scheduler.cursor.goes_on() {
+        true => scheduler.reservations.candidates.generation,
+        false => scheduler.cursor.generation(),
+    };
+    let pending = &mut scheduler.queue.pending;
     pending.requeue_backlog(generation, BACKLOG_AT_ONCE) > 0
         || pending.requeue_may_preempt(generation, MAY_PREEMPT_AT_ONCE)
 }
