@@ -2,8 +2,9 @@
 //!
 //! A start needs limits, guarantee or borrowable capacity, and headroom. Any one of these that is missing is enough as
 //! a condition. Preemption needs at least one of three things: lower priorities in the workload's own team, its own
-//! guarantee, or, for a borrowing workload, another team with a fair share at least as large, which is below the team above
-//! that lacks quota, if one does. Usage totals rule each of them out without a search. Where they do not, any freed capacity lets the workload be attempted again.
+//! guarantee, or, for a borrowing workload, another team with a fair share at least as large; where a team above lacks
+//! quota, a team below that one. Usage totals rule each of them out without a search. Where they do not, any freed capacity
+//! lets the workload be attempted again.
 
 use std::borrow::Cow;
 

@@ -72,10 +72,10 @@ impl CycleCursor {
     /// nomination has changed or ended, or a workload may start again for a reason of its own. It begins a generation. In a new
     /// generation
     ///
-    /// - the owners of reservations are woken, but for those that wait for quota alone where nothing has changed for it
-    ///   ([`Self::note_looser_below`]), and a part of the classes for which no condition tells whether they can start
-    ///   (`cycle/wake.rs`); the rest of those that were refused in an earlier generation follows, in this cycle or the next
-    ///   (`cycle/attempts.rs`, [`Scheduler::has_more`](crate::scheduler::Scheduler::has_more));
+    /// - the owners of reservations are woken, but after [`Self::note_looser_below`] only those that nodes may help, that no
+    ///   condition keeps back, or that are under such a root; and a part of the classes for which no condition tells whether they
+    ///   can start (`cycle/wake.rs`); the rest of those that were refused in an earlier generation follows, in this cycle or the
+    ///   next (`cycle/attempts.rs`, [`Scheduler::has_more`](crate::scheduler::Scheduler::has_more));
     /// - every class may own a reservation again that was considered and does not (`cycle/attempts.rs`, `cycle/next_owner.rs`);
     /// - elastic workloads are looked at again that could not grow further (`cycle/grow.rs`).
     ///
@@ -86,7 +86,8 @@ impl CycleCursor {
         self.looser.anywhere = true;
     }
 
-    /// Notes such a change of nodes, and of the quota below these uppermost teams and of those with changed usage. A thousand teams may wait for quota at once, and the end of a workload concerns only those under the same root.
+    /// Notes such a change of nodes, and of the quota below these uppermost teams and of those with changed usage. A thousand teams
+    /// may wait for quota at once, and the end of a workload concerns only those under the same root.
     pub fn note_looser_below(&mut self, roots: impl IntoIterator<Item = TeamId>) {
         self.generation += 1;
         self.looser.below.extend(roots);
