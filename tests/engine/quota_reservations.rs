@@ -9,7 +9,7 @@ use sluice_engine::replay::{Happening, Life, Run};
 use sluice_engine::types::{Event, Name, PodShape, Queue, Reason, Team, Time, Workload, WorkloadId};
 
 use super::reservations::seconds;
-use super::world::{gpus, node, team};
+use super::world::{Phase, World, gpus, node, team};
 
 /// A cluster with a stream of work, and the start of each workload.
 struct Cluster {
@@ -372,4 +372,24 @@ fn the_nodes_of_a_reservation_that_ends_are_reserved_for_a_team_under_another_ro
     cluster.advance(seconds(30));
     assert!(cluster.started.contains_key(&owners[0]));
     assert!(reserved(&cluster).contains(&owners[16]), "{:?}", reserved(&cluster));
+}
+
+/// What tells when quota comes free may be an edit that frees nothing. The next change, under whatever root, brings it to the owner.
+#[test]
+fn a_time_limit_that_a_running_workload_gets_foretells_the_start_of_its_teams_owner() {
+    let mut world = World::new(&[4, 4], vec![team("a", None, 0, Some(4)), team("b", None, 0, None)]);
+    let runs = world.run_on("n0", "a", 0, 4);
+    let other = world.run_on("n1", "b", 0, 1);
+    world.rebuild();
+    world.settle();
+    let owner = world.submit(&"a".into(), "train", 0, 1, 4);
+    world.settle();
+    assert!(world.engine.reservations().iter().all(|reservation| reservation.start.is_none()));
+    world.edit(&runs, |workload| workload.time_limit = Some(seconds(1_000)));
+    world.plan();
+    world.end(&other, Phase::Finished);
+    world.settle();
+    let reservations = world.engine.reservations();
+    let own = reservations.iter().find(|reservation| reservation.owner == owner);
+    assert!(own.is_some_and(|own| own.start.is_some()), "{reservations:?}");
 }
