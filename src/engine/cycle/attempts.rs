@@ -2,8 +2,9 @@
 //!
 //! Each round wakes the classes that a change may let start, picks the first workload in order and attempts it. A
 //! workload that is refused blocks its class. The rounds end when no workload may start, or when the search budget
-//! is used up; the rest is then left for the next cycle. Where events come faster than such a pass ends, it goes on in the end, and what
-//! they wake waits for the next one. Else the last in order would never be looked at.
+//! is used up; the rest is then left for the next cycle. A new generation begins again with the first in order. Where
+//! events come faster than all can be considered, a pass that was cut short often goes on to its end instead, and what these
+//! events wake waits for the next pass. Else the last in order would never be considered.
 
 use std::collections::BTreeSet;
 
