@@ -32,8 +32,8 @@ fn submit(world: &mut World, team: &str, gpus: i64) -> WorkloadId {
 }
 
 /// One node of four GPUs. Runs with one GPU took a minute and those with three 1,000 to 4,000 s, so that no end can be
-/// predicted. One with three GPUs runs for 700 s, and one with all four has had a reservation since 100 s.
-fn reserved() -> World {
+/// predicted. One with three GPUs, which is returned, runs for 700 s, and one with all four has had a reservation since 100 s.
+fn reserved() -> (World, WorkloadId) {
     let mut world = World::new(&[4], vec![team("a", None, 0, None), team("b", None, 0, None)]);
     for _ in 0..4 {
         run(&mut world, 1, 60);
@@ -41,24 +41,24 @@ fn reserved() -> World {
     for seconds in [1_000, 2_000, 3_000, 4_000] {
         run(&mut world, 3, seconds);
     }
-    start(&mut world, "a", 3);
+    let in_the_way = start(&mut world, "a", 3);
     let owner = submit(&mut world, "a", 4);
     pass(&mut world, 700);
     world.settle_now();
     let reservations = world.engine.reservations();
     assert_eq!(reservations.len(), 1, "{:?}", world.engine.verdict(&owner));
     assert_eq!((&reservations[0].owner, reservations[0].start), (&owner, None));
-    world
+    (world, in_the_way)
 }
 
 #[test]
 fn a_workload_that_ends_in_time_as_runs_like_it_did_uses_reserved_room() {
-    start(&mut reserved(), "a", 1);
+    start(&mut reserved().0, "a", 1);
 }
 
 #[test]
 fn a_workload_of_which_nothing_is_known_leaves_reserved_room_free() {
-    let mut world = reserved();
+    let (mut world, _) = reserved();
     let id = submit(&mut world, "b", 1);
     let verdict = world.engine.verdict(&id).expect("a verdict");
     assert_eq!((verdict.state, verdict.reason), (State::Pending, Reason::Reserved));
@@ -66,9 +66,23 @@ fn a_workload_of_which_nothing_is_known_leaves_reserved_room_free() {
 
 #[test]
 fn no_workload_uses_reserved_room_once_nothing_is_known_of_those_in_the_way() {
-    let mut world = reserved();
+    let (mut world, _) = reserved();
     // The one in the way has run for 1,950 s, and too few runs like it took longer to expect its end.
     pass(&mut world, 1_250);
+    let id = submit(&mut world, "a", 1);
+    let verdict = world.engine.verdict(&id).expect("a verdict");
+    assert_eq!((verdict.state, verdict.reason), (State::Pending, Reason::Reserved));
+}
+
+/// It has run for longer than all of its size did, so its end is expected when large runs end, and small ones end before: each of
+/// them would let in the next.
+#[test]
+fn no_workload_uses_reserved_room_because_of_one_that_did_so_before() {
+    let (mut world, in_the_way) = reserved();
+    start(&mut world, "a", 1);
+    pass(&mut world, 70);
+    world.end(&in_the_way, Phase::Finished);
+    world.settle_now();
     let id = submit(&mut world, "a", 1);
     let verdict = world.engine.verdict(&id).expect("a verdict");
     assert_eq!((verdict.state, verdict.reason), (State::Pending, Reason::Reserved));

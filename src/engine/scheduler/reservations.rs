@@ -8,7 +8,7 @@ use crate::queue::order::ClassOrder;
 use crate::state::workload::{Phase, WorkloadInfo};
 use crate::types::ids::{ClassId, PoolId, TeamId};
 use crate::types::vector::Vector;
-use crate::types::{Name, Time, WorkloadId};
+use crate::types::{Admission, Name, Time, WorkloadId};
 
 /// The reservation of one team in one pool.
 #[derive(Clone, Debug)]
@@ -130,6 +130,13 @@ impl Reservation {
             (ReservedCapacity::Quota, QuotaStart::At(at)) => Some(at),
             _ => None,
         }
+    }
+
+    /// Whether a running workload with this admission has been in the owner's way since nodes or quota are kept for it. What started
+    /// later had to leave them whole, or to end in time.
+    #[must_use]
+    pub fn is_in_the_way(&self, admission: &Admission) -> bool {
+        self.kept_since.is_some_and(|since| admission.at < since)
     }
 
     /// Whether no capacity can be reserved beside the reservations of other teams.

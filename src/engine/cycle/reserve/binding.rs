@@ -202,7 +202,7 @@ pub fn ends_by(scheduler: &Scheduler, waiting: &WaitingWorkload, now: Time, then
 /// Before a reserved start only its own limit counts: run times of similar workloads promise nothing. Where no start is
 /// predicted they do: nine of ten runs like it end before half of the runs like the last workload in the way have ended
 /// (law 7). Without that, capacity would be idle until an unknown time. Nothing is in the way on a node that has capacity for
-/// the owner already: what runs beside it there would let in more without end.
+/// the owner already, nor is what started once the capacity was reserved: either would let in more without end.
 pub fn backfills(
     scheduler: &Scheduler,
     waiting: &WaitingWorkload,
@@ -218,7 +218,8 @@ pub fn backfills(
     let Some(length) = run_times.length(state, info, Duration::ZERO) else { return false };
     let end = now.after(length.late);
     let ends_later = |occupant: &WorkloadInfo| {
-        let Some(admission) = running_admission(occupant) else { return false };
+        let admission = running_admission(occupant).filter(|admission| reservation.is_in_the_way(admission));
+        let Some(admission) = admission else { return false };
         let likely = run_times.length(state, occupant, now.since(admission.at)).map(|length| length.likely);
         likely.is_some_and(|likely| admission.at.after(likely) >= end)
     };

@@ -276,7 +276,8 @@ fn is_left(
 }
 
 /// Whether a workload may use reserved quota for which no time is predicted: nine of ten runs like it end before the last
-/// workload in the way is expected to, by the median of runs like that one.
+/// workload in the way is expected to, by the median of runs like that one. It counts as in the way if it ran when the quota was
+/// reserved: what has filled since would let in more without end wherever it ends before it is expected to.
 fn may_fill(
     scheduler: &Scheduler,
     waiting: &WaitingWorkload,
@@ -291,11 +292,20 @@ fn may_fill(
     let length = state.get(&waiting.id).and_then(|info| run_times.length(state, info, Duration::ZERO));
     let Some(length) = length else { return false };
     let likely_ends = holders(state, cap).filter_map(|(info, held)| {
-        let Some(admission) = running_admission(info) else { return Some((now, held)) };
+        let Some(admission) = running_admission(info) else { return Some((now, held, false)) };
         let length = run_times.length(state, info, now.since(admission.at))?;
-        Some((admission.at.after(length.likely), held))
+        Some((admission.at.after(length.likely), held, reservation.is_in_the_way(admission)))
     });
-    let short = cap.used.saturating_add(cap.asked).saturating_sub(cap.most);
-    let last = when_ended(&in_order(likely_ends), short);
-    last.is_some_and(|last| now.after(length.late) <= last)
+    let mut likely_ends: Vec<(Time, i64, bool)> = likely_ends.collect();
+    likely_ends.sort_unstable();
+    let mut short = cap.used.saturating_add(cap.asked).saturating_sub(cap.most);
+    let mut last = None;
+    for (end, held, is_in_the_way) in likely_ends {
+        short = short.saturating_sub(held);
+        last = if is_in_the_way { Some(end) } else { last };
+        if short <= 0 {
+            return last.is_some_and(|last| now.after(length.late) <= last);
+        }
+    }
+    false
 }
