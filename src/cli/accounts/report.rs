@@ -78,6 +78,9 @@ pub fn run(options: &ask::Options, report: &Options) -> anyhow::Result<()> {
         }
         Ok(rows)
     })?;
+    if let Some(warning) = unused(&report.price, &rows) {
+        eprintln!("sluice: warning: {warning}");
+    }
     let headers = !options.print.no_headers;
     if options.print.output == Form::Csv {
         return print::text(&csv(&rows, headers)?);
@@ -160,6 +163,18 @@ impl Options {
             prices,
         })
     }
+}
+
+/// A warning where nothing in a report was used of what has a price: most often a resource is misspelt.
+fn unused(prices: &[(String, String)], rows: &[ReportRow]) -> Option<String> {
+    let costs = |row: &ReportRow| if let ReportRow::Usage(row) = row { row.cost } else { None };
+    let is_free = |price: &str| price.bytes().all(|byte| matches!(byte, b'0' | b'.'));
+    let priced: Vec<&str> =
+        prices.iter().filter(|(_, price)| !is_free(price)).map(|(resource, _)| resource.as_str()).collect();
+    let nothing = !priced.is_empty() && rows.iter().filter_map(costs).all(|cost| cost == 0.0);
+    let is_about_costs = rows.iter().any(|row| costs(row).is_some());
+    (nothing && is_about_costs)
+        .then(|| format!("--price: no workload in this report used {}", priced.join(" or ")))
 }
 
 fn of<'a, T: Clone + 'a>(rows: &'a [ReportRow], row: impl Fn(&'a ReportRow) -> Option<&'a T>) -> Vec<T> {
@@ -312,6 +327,18 @@ mod tests {
         ] {
             assert!(price(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_price_of_what_no_workload_used_is_a_warning() {
+        let rows = |cost| [ReportRow::Usage(UsageRow { cost, ..UsageRow::default() })];
+        let prices = |price: &str| [("nvidia.com/gpus".to_owned(), price.to_owned())];
+        let warning = unused(&prices("2.50"), &rows(Some(0.0)));
+        assert_eq!(warning.as_deref(), Some("--price: no workload in this report used nvidia.com/gpus"));
+        assert_eq!(unused(&prices("2.50"), &rows(Some(1.5))), None);
+        assert_eq!(unused(&prices("0.00"), &rows(Some(0.0))), None);
+        assert_eq!(unused(&prices("2.50"), &rows(None)), None);
+        assert_eq!(unused(&[], &rows(None)), None);
     }
 
     #[test]
