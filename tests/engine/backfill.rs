@@ -88,6 +88,46 @@ fn no_workload_uses_reserved_room_because_of_one_that_did_so_before() {
     assert_eq!((verdict.state, verdict.reason), (State::Pending, Reason::Reserved));
 }
 
+/// The owner of four of eight GPUs waits for one that ends, not for a long one beside it. Small ones that fill what has come free stand
+/// in its way, but the long one does not for that.
+#[test]
+fn no_workload_uses_reserved_room_because_of_one_that_leaves_enough() {
+    let mut world = World::new(&[8], vec![team("a", None, 0, None), team("b", None, 0, None)]);
+    for _ in 0..4 {
+        run(&mut world, 1, 60);
+    }
+    for seconds in [1_000, 2_000, 3_000, 4_000] {
+        run(&mut world, 3, seconds);
+        run(&mut world, 2, 20 * seconds);
+    }
+    start(&mut world, "a", 2);
+    let in_the_way = start(&mut world, "a", 3);
+    let owner = submit(&mut world, "a", 4);
+    pass(&mut world, 700);
+    assert_eq!(world.engine.reservations()[0].start, None);
+    let fillers = [(); 3].map(|()| start(&mut world, "a", 1));
+    world.end(&in_the_way, Phase::Finished);
+    world.settle_now();
+    let next = submit(&mut world, "a", 1);
+    let verdict = world.engine.verdict(&next).expect("a verdict");
+    assert_eq!((verdict.state, verdict.reason), (State::Pending, Reason::Reserved));
+    world.end(&fillers[0], Phase::Finished);
+    world.settle_now();
+    assert!(matches!(world.items[&owner].phase, Phase::Running(_)), "{:?}", world.engine.verdict(&owner));
+}
+
+/// What stands before the owner may start after the reservation was made, and the owner waits for it as for what ran before.
+#[test]
+fn a_workload_uses_reserved_room_until_one_that_started_before_the_owner_ends() {
+    let (mut world, in_the_way) = reserved();
+    pass(&mut world, 1);
+    world.end(&in_the_way, Phase::Finished);
+    let first = world.submit(&"a".into(), "train", 1, 1, 3);
+    world.settle_now();
+    assert!(matches!(world.items[&first].phase, Phase::Running(_)), "{:?}", world.engine.verdict(&first));
+    start(&mut world, "a", 1);
+}
+
 #[test]
 fn law_11_room_is_reserved_as_long_as_its_start_is_foreseen_and_then_from_its_due_time_on() {
     let mut world = World::new(&[4], vec![team("a", None, 0, None), team("b", None, 0, None)]);

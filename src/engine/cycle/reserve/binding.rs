@@ -201,8 +201,8 @@ pub fn ends_by(scheduler: &Scheduler, waiting: &WaitingWorkload, now: Time, then
 ///
 /// Before a reserved start only its own limit counts: run times of similar workloads promise nothing. Where no start is
 /// predicted they do: nine of ten runs like it end before half of the runs like the last workload in the way have ended
-/// (law 7). Without that, capacity would be idle until an unknown time. Nothing is in the way on a node that has capacity for
-/// the owner already, nor is what started once the capacity was reserved: either would let in more without end.
+/// (law 7). Without that, capacity would be idle until an unknown time. What has started behind the owner counts as gone: it would
+/// let in more without end, wherever it ends before it is expected to.
 pub fn backfills(
     scheduler: &Scheduler,
     waiting: &WaitingWorkload,
@@ -217,16 +217,45 @@ pub fn backfills(
     let run_times = &scheduler.prediction.run_times;
     let Some(length) = run_times.length(state, info, Duration::ZERO) else { return false };
     let end = now.after(length.late);
-    let ends_later = |occupant: &WorkloadInfo| {
-        let admission = running_admission(occupant).filter(|admission| reservation.is_in_the_way(admission));
-        let Some(admission) = admission else { return false };
-        let likely = run_times.length(state, occupant, now.since(admission.at)).map(|length| length.likely);
-        likely.is_some_and(|likely| admission.at.after(likely) >= end)
+    let lasts = |(node, pods): (&NodeId, &u32)| {
+        last_in_the_way(scheduler, reservation, (*node, *pods), now).is_some_and(|last| end <= last)
     };
-    let settled = Freed::new();
-    let lacks_capacity = |(node, pods): &(&NodeId, &u32)| {
-        placement::capacity_for(state, **node, &reservation.need, Capacity::Settled(&settled)) < **pods
+    slot.placement.iter().any(lasts)
+}
+
+/// When the last workload that is in the way of so many pods of an owner on a node is expected to have ended; `None` if there is none,
+/// or nothing tells. What has no expected end may end at once.
+fn last_in_the_way(
+    scheduler: &Scheduler,
+    reservation: &Reservation,
+    (node, pods): (NodeId, u32),
+    now: Time,
+) -> Option<Time> {
+    let (state, run_times) = (&scheduler.state, &scheduler.prediction.run_times);
+    let expected_end = |occupant: &WorkloadInfo| {
+        let admission = running_admission(occupant)?;
+        let is_in_the_way =
+            scheduler.reservations.is_in_the_way(reservation, &occupant.workload.id, admission);
+        let length = run_times.length(state, occupant, now.since(admission.at)).filter(|_| is_in_the_way)?;
+        Some(admission.at.after(length.likely))
     };
-    let in_the_way = slot.placement.iter().filter(lacks_capacity);
-    in_the_way.flat_map(|(node, _)| state.occupants(*node)).any(|(occupant, _)| ends_later(occupant))
+    let mut occupants: Vec<(Option<Time>, &WorkloadInfo)> =
+        state.occupants(node).map(|(occupant, _)| (expected_end(occupant), occupant)).collect();
+    occupants.sort_by_key(|(end, _)| *end);
+    let (mut freed, mut last) = (Freed::new(), None);
+    for (end, occupant) in occupants {
+        let capacity = Capacity::Settled(&freed);
+        if end.is_some() && placement::capacity_for(state, node, &reservation.need, capacity) >= pods {
+            break;
+        }
+        let staying = occupant.usage.staying().get(&node).copied().unwrap_or(0);
+        freed.give(node, &occupant.workload.id, &occupant.need, staying);
+        last = end;
+    }
+    last
+}
+
+/// Whether a reservation binds a workload that is to start in a pool.
+pub fn is_bound(scheduler: &Scheduler, waiting: &WaitingWorkload, pool: PoolId) -> bool {
+    binding(scheduler, waiting, pool).next().is_some()
 }

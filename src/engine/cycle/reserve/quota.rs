@@ -104,6 +104,17 @@ fn end(scheduler: &Scheduler, info: &WorkloadInfo, now: Time) -> Option<Time> {
     }
 }
 
+/// When a workload that has started behind an owner has ended, though nothing promises it: it was to end before the last in the way. If
+/// its quota counted as never free, the nodes of the owner would be left to others without end.
+fn end_behind(scheduler: &Scheduler, own: &Reservation, info: &WorkloadInfo, now: Time) -> Option<Time> {
+    let admission = running_admission(info)?;
+    if scheduler.reservations.is_in_the_way(own, &info.workload.id, admission) {
+        return None;
+    }
+    let length = scheduler.prediction.run_times.length(&scheduler.state, info, now.since(admission.at));
+    Some(length.map_or(now, |length| admission.at.after(length.late)).max(now))
+}
+
 /// A reservation that keeps quota.
 struct QuotaKept<'a> {
     pool: PoolId,
@@ -169,8 +180,9 @@ pub fn quota_start(
 fn cap_start(scheduler: &Scheduler, waiting: &WaitingWorkload, cap: &Cap, now: Time) -> QuotaStart {
     let ends = LazyCell::new(|| {
         let holders = holders(&scheduler.state, cap);
-        let ends = holders.filter_map(|(info, held)| Some((end(scheduler, info, now)?, held)));
-        in_order(ends)
+        let own = scheduler.reservations.owned_by(&waiting.id).map(|(_, own)| own);
+        let ends = |info| end(scheduler, info, now).or_else(|| end_behind(scheduler, own?, info, now));
+        in_order(holders.filter_map(|(info, held)| Some((ends(info)?, held))))
     });
     let after = |short: i64| match short > 0 {
         true => when_ended(&ends, short).map_or(QuotaStart::Unpredictable, |at| QuotaStart::At(at.max(now))),
@@ -227,8 +239,7 @@ pub fn leave_quota(
         }
         for cap in caps(&scheduler.state, &kept.owner, kept.pool) {
             let Some(shared) = own.iter().find(|own| own.is_same(&cap)) else { continue };
-            if is_left(scheduler, &kept, &cap, shared.asked, now)
-                || may_fill(scheduler, waiting, kept.reservation, &cap, now)
+            if is_left(scheduler, &kept, &cap, shared.asked, now) || may_fill(scheduler, waiting, &kept, now)
             {
                 continue;
             }
@@ -276,13 +287,11 @@ fn is_left(
 }
 
 /// Whether a workload may use reserved quota for which no time is predicted: nine of ten runs like it end before the last
-/// workload in the way is expected to, by the median of runs like that one. It counts as in the way if it ran when the quota was
-/// reserved: what has filled since would let in more without end wherever it ends before it is expected to.
+/// workload in the way is expected to, by the median of runs like that one. That may be in the way at any level.
 fn may_fill(
     scheduler: &Scheduler,
     waiting: &WaitingWorkload,
-    reservation: &Reservation,
-    cap: &Cap,
+    QuotaKept { pool, reservation, owner }: &QuotaKept<'_>,
     now: Time,
 ) -> bool {
     if !matches!(reservation.capacity, ReservedCapacity::Quota) || reservation.start().is_some() {
@@ -290,22 +299,30 @@ fn may_fill(
     }
     let (state, run_times) = (&scheduler.state, &scheduler.prediction.run_times);
     let length = state.get(&waiting.id).and_then(|info| run_times.length(state, info, Duration::ZERO));
-    let Some(length) = length else { return false };
-    let likely_ends = holders(state, cap).filter_map(|(info, held)| {
-        let Some(admission) = running_admission(info) else { return Some((now, held, false)) };
-        let length = run_times.length(state, info, now.since(admission.at))?;
-        Some((admission.at.after(length.likely), held, reservation.is_in_the_way(admission)))
-    });
-    let mut likely_ends: Vec<(Time, i64, bool)> = likely_ends.collect();
-    likely_ends.sort_unstable();
-    let mut short = cap.used.saturating_add(cap.asked).saturating_sub(cap.most);
-    let mut last = None;
-    for (end, held, is_in_the_way) in likely_ends {
-        short = short.saturating_sub(held);
-        last = if is_in_the_way { Some(end) } else { last };
-        if short <= 0 {
-            return last.is_some_and(|last| now.after(length.late) <= last);
-        }
+    let Some(end) = length.map(|length| now.after(length.late)) else { return false };
+    let lasts = |cap: &Cap| last_in_the_way(scheduler, reservation, cap, now).is_some_and(|last| end <= last);
+    caps(state, owner, *pool).iter().any(lasts)
+}
+
+/// When the last workload that is in an owner's way at a level is expected to have ended; `None` if there is none, or nothing tells.
+fn last_in_the_way(scheduler: &Scheduler, reservation: &Reservation, cap: &Cap, now: Time) -> Option<Time> {
+    let (state, run_times) = (&scheduler.state, &scheduler.prediction.run_times);
+    let (mut short, mut ends) = (cap.used.saturating_add(cap.asked).saturating_sub(cap.most), Vec::new());
+    for (info, held) in holders(state, cap) {
+        let admission = running_admission(info).filter(|admission| {
+            scheduler.reservations.is_in_the_way(reservation, &info.workload.id, admission)
+        });
+        let Some(admission) = admission else {
+            short = short.saturating_sub(held);
+            continue;
+        };
+        let length = run_times.length(state, info, now.since(admission.at));
+        ends.extend(length.map(|length| (admission.at.after(length.likely), held)));
     }
-    false
+    if short > 0 { when_ended(&in_order(ends.into_iter()), short) } else { None }
+}
+
+/// Whether kept quota binds a workload.
+pub fn is_bound(scheduler: &Scheduler, waiting: &WaitingWorkload) -> bool {
+    binding_quota(scheduler, waiting).next().is_some()
 }
