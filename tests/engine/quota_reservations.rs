@@ -395,7 +395,7 @@ fn a_time_limit_that_a_running_workload_gets_foretells_the_start_of_its_teams_ow
 }
 
 /// Short runs end in pairs. Once the first of a pair has ended, the other has run for longer than any like it: it seems to be one
-/// of the long runs, before whose end two more short runs would end.
+/// of the long runs, and two more short ones would end before it.
 #[test]
 fn short_runs_that_look_long_fill_reserved_quota_only_until_what_was_in_the_way_ends() {
     let queues = vec![queue("train", Some(6))];
