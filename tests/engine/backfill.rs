@@ -116,18 +116,6 @@ fn no_workload_uses_reserved_room_because_of_one_that_leaves_enough() {
     assert!(matches!(world.items[&owner].phase, Phase::Running(_)), "{:?}", world.engine.verdict(&owner));
 }
 
-/// What stands before the owner may start after the reservation was made, and the owner waits for it as for what ran before.
-#[test]
-fn a_workload_uses_reserved_room_until_one_that_started_before_the_owner_ends() {
-    let (mut world, in_the_way) = reserved();
-    pass(&mut world, 1);
-    world.end(&in_the_way, Phase::Finished);
-    let first = world.submit(&"a".into(), "train", 1, 1, 3);
-    world.settle_now();
-    assert!(matches!(world.items[&first].phase, Phase::Running(_)), "{:?}", world.engine.verdict(&first));
-    start(&mut world, "a", 1);
-}
-
 #[test]
 fn law_11_room_is_reserved_as_long_as_its_start_is_foreseen_and_then_from_its_due_time_on() {
     let mut world = World::new(&[4], vec![team("a", None, 0, None), team("b", None, 0, None)]);

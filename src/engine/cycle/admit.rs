@@ -37,10 +37,9 @@ pub fn admit(
         spared: waiting.spared,
         at: now,
     };
-    let behind = reserve::stands_behind_an_owner(scheduler, waiting, pool);
     scheduler.state.set_phase(&waiting.id, Phase::Starting(admission.clone()));
     scheduler.queue.pending.remove(&waiting.id);
     scheduler.nominations.broken.remove(&waiting.id);
-    reserve::note_start(scheduler, &waiting.id, behind);
+    reserve::note_start(scheduler, &waiting.id);
     plan.actions.push(Action::Admit { workload: waiting.id.clone(), admission, message });
 }

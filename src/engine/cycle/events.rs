@@ -120,9 +120,6 @@ fn workload_changed(scheduler: &mut Scheduler, id: &WorkloadId, before: Option<&
             scheduler.cursor.note_looser();
         }
     }
-    if matches!(after, None | Some(Phase::Finished | Phase::Pending)) {
-        scheduler.reservations.note_end(id);
-    }
     if matches!(after, None | Some(Phase::Finished)) {
         scheduler.nominations.borrowing.remove(id);
         scheduler.nominations.broken.remove(id);

@@ -132,6 +132,13 @@ impl Reservation {
         }
     }
 
+    /// Whether its owner waits for a running workload with this admission: one that ran before nodes or quota were kept. What has started
+    /// since lets no other workload start in spite of the reservation, so that finitely many do.
+    #[must_use]
+    pub fn is_in_the_way(&self, admission: &Admission) -> bool {
+        self.kept_since.is_some_and(|since| admission.at < since)
+    }
+
     /// Whether no capacity can be reserved beside the reservations of other teams.
     #[must_use]
     pub fn is_infeasible(&self) -> bool {
@@ -161,8 +168,6 @@ pub struct ReservationTable {
     /// Those that keep nodes, or are to.
     with_nodes: BTreeSet<Place>,
     by_root: BTreeMap<TeamId, BTreeSet<Place>>,
-    /// The workloads that run and were bound by a reservation when they started.
-    started_behind: BTreeSet<WorkloadId>,
     /// Whether a reservation has ended and its successor has not been determined yet.
     pub ended: bool,
     /// The classes that may own a reservation.
@@ -223,27 +228,6 @@ impl ReservationTable {
     pub fn below(&self, root: TeamId) -> impl Iterator<Item = (PoolId, &Reservation)> {
         let places = self.by_root.get(&root).into_iter().flatten();
         places.filter_map(|place| Some((place.0, self.all.get(place)?)))
-    }
-
-    /// Notes that a workload starts, and whether a reservation binds it.
-    pub fn note_start(&mut self, id: &WorkloadId, behind: bool) {
-        match behind {
-            true => _ = self.started_behind.insert(id.clone()),
-            false => self.note_end(id),
-        }
-    }
-
-    /// Notes that a workload does not run any more.
-    pub fn note_end(&mut self, id: &WorkloadId) {
-        self.started_behind.remove(id);
-    }
-
-    /// Whether the owner of a reservation waits for a running workload, with this admission. It does not for what has started behind
-    /// it: that had to leave whole what is reserved, or to end in time.
-    #[must_use]
-    pub fn is_in_the_way(&self, reservation: &Reservation, id: &WorkloadId, admission: &Admission) -> bool {
-        let since_kept = reservation.kept_since.is_some_and(|since| admission.at >= since);
-        !(since_kept && self.started_behind.contains(id))
     }
 
     /// Adds a reservation, and returns the one in its place until now.

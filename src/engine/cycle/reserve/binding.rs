@@ -201,8 +201,7 @@ pub fn ends_by(scheduler: &Scheduler, waiting: &WaitingWorkload, now: Time, then
 ///
 /// Before a reserved start only its own limit counts: run times of similar workloads promise nothing. Where no start is
 /// predicted they do: nine of ten runs like it end before half of the runs like the last workload in the way have ended
-/// (law 7). Without that, capacity would be idle until an unknown time. What has started behind the owner counts as gone: it would
-/// let in more without end, wherever it ends before it is expected to.
+/// (law 7). Without that, capacity would be idle until an unknown time.
 pub fn backfills(
     scheduler: &Scheduler,
     waiting: &WaitingWorkload,
@@ -224,7 +223,8 @@ pub fn backfills(
 }
 
 /// When the last workload that is in the way of so many pods of an owner on a node is expected to have ended; `None` if there is none,
-/// or nothing tells. What has no expected end may end at once.
+/// or nothing tells. What has no expected end may end at once. What has started since the reservation counts as gone: it would let in
+/// more without end, by itself or because a long run beside it is in the way too.
 fn last_in_the_way(
     scheduler: &Scheduler,
     reservation: &Reservation,
@@ -233,10 +233,9 @@ fn last_in_the_way(
 ) -> Option<Time> {
     let (state, run_times) = (&scheduler.state, &scheduler.prediction.run_times);
     let expected_end = |occupant: &WorkloadInfo| {
-        let admission = running_admission(occupant)?;
-        let is_in_the_way =
-            scheduler.reservations.is_in_the_way(reservation, &occupant.workload.id, admission);
-        let length = run_times.length(state, occupant, now.since(admission.at)).filter(|_| is_in_the_way)?;
+        let admission =
+            running_admission(occupant).filter(|admission| reservation.is_in_the_way(admission))?;
+        let length = run_times.length(state, occupant, now.since(admission.at))?;
         Some(admission.at.after(length.likely))
     };
     let mut occupants: Vec<(Option<Time>, &WorkloadInfo)> =
@@ -253,9 +252,4 @@ fn last_in_the_way(
         last = end;
     }
     last
-}
-
-/// Whether a reservation binds a workload that is to start in a pool.
-pub fn is_bound(scheduler: &Scheduler, waiting: &WaitingWorkload, pool: PoolId) -> bool {
-    binding(scheduler, waiting, pool).next().is_some()
 }

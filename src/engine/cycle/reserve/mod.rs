@@ -54,6 +54,6 @@ pub use instead::{ReservedStarts, masks_beside_victims};
 pub use mask::{masks_for, with_masked};
 pub use owners::{
     drop_stale, is_full, lacks_capacity, may_become_owner, next, note_refusal, note_start, release,
-    requeue_before, review_due, stands_behind_an_owner, views,
+    requeue_before, review_due, views,
 };
 pub use siblings::team_has_reserved_capacity;

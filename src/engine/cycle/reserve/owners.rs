@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::cycle::reserve::binding::{self, is_deferred, stands_before, waits};
-use crate::cycle::reserve::quota::{self, quota_start};
+use crate::cycle::reserve::binding::{is_deferred, stands_before, waits};
+use crate::cycle::reserve::quota::quota_start;
 use crate::cycle::reserve::review::{MAX_RESERVATIONS, earliest, is_possible, review};
 use crate::placement::waiting::{Attempt, WaitingWorkload};
 use crate::placement::{self, Capacity};
@@ -142,15 +142,8 @@ pub fn note_ended(scheduler: &mut Scheduler, root: TeamId) {
     scheduler.reservations.ended = true;
 }
 
-/// Whether a reservation binds a workload that is to start in a pool, by its nodes or its quota.
-pub fn stands_behind_an_owner(scheduler: &Scheduler, waiting: &WaitingWorkload, pool: PoolId) -> bool {
-    binding::is_bound(scheduler, waiting, pool) || quota::is_bound(scheduler, waiting)
-}
-
-/// Notes that a workload starts, and whether that is `behind` the owner of a reservation: its expected end is known, and its own
-/// reservation ends.
-pub fn note_start(scheduler: &mut Scheduler, id: &WorkloadId, behind: bool) {
-    scheduler.reservations.note_start(id, behind);
+/// Notes that a workload starts: its expected end is known, and its reservation ends.
+pub fn note_start(scheduler: &mut Scheduler, id: &WorkloadId) {
     let prediction = &mut scheduler.prediction;
     prediction.timeline.update(&scheduler.state, &prediction.run_times, id);
     release(scheduler, id);

@@ -104,17 +104,6 @@ fn end(scheduler: &Scheduler, info: &WorkloadInfo, now: Time) -> Option<Time> {
     }
 }
 
-/// When a workload that has started behind an owner has ended, though nothing promises it: it was to end before the last in the way. If
-/// its quota counted as never free, the nodes of the owner would be left to others without end.
-fn end_behind(scheduler: &Scheduler, own: &Reservation, info: &WorkloadInfo, now: Time) -> Option<Time> {
-    let admission = running_admission(info)?;
-    if scheduler.reservations.is_in_the_way(own, &info.workload.id, admission) {
-        return None;
-    }
-    let length = scheduler.prediction.run_times.length(&scheduler.state, info, now.since(admission.at));
-    Some(length.map_or(now, |length| admission.at.after(length.late)).max(now))
-}
-
 /// A reservation that keeps quota.
 struct QuotaKept<'a> {
     pool: PoolId,
@@ -180,9 +169,8 @@ pub fn quota_start(
 fn cap_start(scheduler: &Scheduler, waiting: &WaitingWorkload, cap: &Cap, now: Time) -> QuotaStart {
     let ends = LazyCell::new(|| {
         let holders = holders(&scheduler.state, cap);
-        let own = scheduler.reservations.owned_by(&waiting.id).map(|(_, own)| own);
-        let ends = |info| end(scheduler, info, now).or_else(|| end_behind(scheduler, own?, info, now));
-        in_order(holders.filter_map(|(info, held)| Some((ends(info)?, held))))
+        let ends = holders.filter_map(|(info, held)| Some((end(scheduler, info, now)?, held)));
+        in_order(ends)
     });
     let after = |short: i64| match short > 0 {
         true => when_ended(&ends, short).map_or(QuotaStart::Unpredictable, |at| QuotaStart::At(at.max(now))),
@@ -237,10 +225,10 @@ pub fn leave_quota(
         if ends_in_time(scheduler, waiting, kept.reservation, now) {
             continue;
         }
+        let fills = LazyCell::new(|| may_fill(scheduler, waiting, &kept, now));
         for cap in caps(&scheduler.state, &kept.owner, kept.pool) {
             let Some(shared) = own.iter().find(|own| own.is_same(&cap)) else { continue };
-            if is_left(scheduler, &kept, &cap, shared.asked, now) || may_fill(scheduler, waiting, &kept, now)
-            {
+            if is_left(scheduler, &kept, &cap, shared.asked, now) || *fills {
                 continue;
             }
             let Cap { level, resource, asked, .. } = &cap;
@@ -305,24 +293,20 @@ fn may_fill(
 }
 
 /// When the last workload that is in an owner's way at a level is expected to have ended; `None` if there is none, or nothing tells.
+/// What has no expected end may end at once, and what has started since the reservation counts as gone.
 fn last_in_the_way(scheduler: &Scheduler, reservation: &Reservation, cap: &Cap, now: Time) -> Option<Time> {
     let (state, run_times) = (&scheduler.state, &scheduler.prediction.run_times);
+    let expected_end = |info: &WorkloadInfo| {
+        let admission = running_admission(info).filter(|admission| reservation.is_in_the_way(admission))?;
+        let length = run_times.length(state, info, now.since(admission.at))?;
+        Some(admission.at.after(length.likely))
+    };
     let (mut short, mut ends) = (cap.used.saturating_add(cap.asked).saturating_sub(cap.most), Vec::new());
     for (info, held) in holders(state, cap) {
-        let admission = running_admission(info).filter(|admission| {
-            scheduler.reservations.is_in_the_way(reservation, &info.workload.id, admission)
-        });
-        let Some(admission) = admission else {
-            short = short.saturating_sub(held);
-            continue;
-        };
-        let length = run_times.length(state, info, now.since(admission.at));
-        ends.extend(length.map(|length| (admission.at.after(length.likely), held)));
+        match expected_end(info) {
+            Some(end) => ends.push((end, held)),
+            None => short = short.saturating_sub(held),
+        }
     }
     if short > 0 { when_ended(&in_order(ends.into_iter()), short) } else { None }
-}
-
-/// Whether kept quota binds a workload.
-pub fn is_bound(scheduler: &Scheduler, waiting: &WaitingWorkload) -> bool {
-    binding_quota(scheduler, waiting).next().is_some()
 }
