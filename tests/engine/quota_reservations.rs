@@ -410,3 +410,40 @@ fn short_runs_that_look_long_fill_reserved_quota_only_until_what_was_in_the_way_
     // It reserves at 22 s; the last of those that run then ends 19 s later, and the node is empty soon after.
     assert!(start.is_some_and(|start| start <= Time(60_000)), "{start:?}");
 }
+
+/// The seventeenth owner gets no nodes and waits for the limit of its queue, which an evicted workload holds until its last pod has gone.
+/// Until then the start of the owner is foreseen for the present time, again and again.
+#[test]
+fn law_8_a_workload_that_is_about_to_end_lets_decisions_come_to_rest() {
+    let names: Vec<String> = (0..17).map(|number| format!("t{number}")).collect();
+    let limited = |name: &String| with_queues(team(name, None, 0, None), vec![queue("train", Some(4))]);
+    let mut world = World::new(&[4; 17], names.iter().map(limited).collect());
+    let running: Vec<WorkloadId> =
+        (0..17_usize).map(|number| world.run_on(&format!("n{number}"), &names[number], 0, 4)).collect();
+    world.rebuild();
+    for id in &running {
+        world.edit(id, |workload| workload.time_limit = Some(seconds(10_000)));
+    }
+    for name in &names {
+        world.submit(&name.as_str().into(), "train", 0, 1, 4);
+    }
+    world.decide();
+    let reservations = world.engine.reservations();
+    let last = reservations.iter().find(|one| one.nodes.is_empty()).expect("one without nodes").owner.clone();
+    let holder = running.iter().find(|id| world.items[*id].workload.team == world.items[&last].workload.team);
+    let holder = holder.expect("a workload of its team").clone();
+    world.now = world.now.after(seconds(1));
+    if let Phase::Running(admission) = world.items[&holder].phase.clone()
+        && let Some(job) = world.items.get_mut(&holder)
+    {
+        job.phase = Phase::Stopping(admission, world.now);
+    }
+    world.edit(&holder, |_| ());
+    let mut deadlines = 0;
+    loop {
+        world.decide();
+        let Some(next) = world.engine.next_deadline().filter(|next| *next < Time(10_000)) else { break };
+        (world.now, deadlines) = (next.max(world.now), deadlines + 1);
+        assert!(deadlines < 50, "decisions never come to rest");
+    }
+}

@@ -89,7 +89,8 @@ fn others_with_nodes(scheduler: &Scheduler, attempt: Attempt<'_>) -> usize {
     others.filter(|other| other.team != attempt.waiting.team).count()
 }
 
-/// Keeps no nodes for the owner: quota alone, or nothing yet. No change if it is so already.
+/// Keeps no nodes for the owner: quota alone, or nothing yet. If it is so already, that is decided again: a start that is foreseen for
+/// now, because a workload should have ended, is no reason to review the reservation before something changes.
 fn set_without_nodes(
     scheduler: &mut Scheduler,
     attempt: Attempt<'_>,
@@ -98,6 +99,9 @@ fn set_without_nodes(
 ) {
     if discriminant(&reservation.capacity) != discriminant(&capacity) {
         set(scheduler, attempt, capacity);
+    } else {
+        let place = (attempt.pool, attempt.waiting.team);
+        scheduler.reservations.change(&place, |reservation| reservation.decided = attempt.now);
     }
 }
 
