@@ -88,8 +88,8 @@ fn no_workload_uses_reserved_room_because_of_one_that_did_so_before() {
     assert_eq!((verdict.state, verdict.reason), (State::Pending, Reason::Reserved));
 }
 
-/// The owner of four of eight GPUs waits for one that ends, not for a long one beside it. Small ones that fill what has come free stand
-/// in its way, but the long one does not for that.
+/// The owner needs four of eight GPUs and waits for a workload of three, not for a long one of two. Once that of three has ended,
+/// small ones hold what the owner needs. They end soon; the long one is no reason to let in more of them.
 #[test]
 fn no_workload_uses_reserved_room_because_of_one_that_leaves_enough() {
     let mut world = World::new(&[8], vec![team("a", None, 0, None), team("b", None, 0, None)]);

@@ -374,7 +374,8 @@ fn the_nodes_of_a_reservation_that_ends_are_reserved_for_a_team_under_another_ro
     assert!(reserved(&cluster).contains(&owners[16]), "{:?}", reserved(&cluster));
 }
 
-/// What tells when quota comes free may be an edit that frees nothing. The next change, under whatever root, brings it to the owner.
+/// What tells when quota comes free may be an edit that frees nothing. The next change, under whatever root, brings it to the
+/// owner.
 #[test]
 fn a_time_limit_that_a_running_workload_gets_foretells_the_start_of_its_teams_owner() {
     let mut world = World::new(&[4, 4], vec![team("a", None, 0, Some(4)), team("b", None, 0, None)]);
@@ -411,8 +412,8 @@ fn short_runs_that_look_long_fill_reserved_quota_only_until_what_was_in_the_way_
     assert!(start.is_some_and(|start| start <= Time(60_000)), "{start:?}");
 }
 
-/// The seventeenth owner gets no nodes and waits for the limit of its queue, which an evicted workload holds until its last pod has gone.
-/// Until then the start of the owner is foreseen for the present time, again and again.
+/// The seventeenth owner gets no nodes and waits for the limit of its queue, which an evicted workload holds until its last pod has
+/// gone. Until then the start of the owner is foreseen for the present time, again and again.
 #[test]
 fn law_8_a_workload_that_is_about_to_end_lets_decisions_come_to_rest() {
     let names: Vec<String> = (0..17).map(|number| format!("t{number}")).collect();
@@ -433,11 +434,9 @@ fn law_8_a_workload_that_is_about_to_end_lets_decisions_come_to_rest() {
     let holder = running.iter().find(|id| world.items[*id].workload.team == world.items[&last].workload.team);
     let holder = holder.expect("a workload of its team").clone();
     world.now = world.now.after(seconds(1));
-    if let Phase::Running(admission) = world.items[&holder].phase.clone()
-        && let Some(job) = world.items.get_mut(&holder)
-    {
-        job.phase = Phase::Stopping(admission, world.now);
-    }
+    let job = world.items.get_mut(&holder).expect("it was submitted");
+    let Phase::Running(admission) = job.phase.clone() else { panic!("it does not run: {:?}", job.phase) };
+    job.phase = Phase::Stopping(admission, world.now);
     world.edit(&holder, |_| ());
     let mut deadlines = 0;
     loop {

@@ -132,8 +132,8 @@ impl Reservation {
         }
     }
 
-    /// Whether its owner waits for a running workload with this admission: one that ran before nodes or quota were kept. What has started
-    /// since lets no other workload start in spite of the reservation, so that finitely many do.
+    /// Whether its owner waits for a running workload with this admission: one that ran before nodes or quota were kept. What has
+    /// started since lets no other workload start in spite of the reservation, so that finitely many do.
     #[must_use]
     pub fn is_in_the_way(&self, admission: &Admission) -> bool {
         self.kept_since.is_some_and(|since| admission.at < since)

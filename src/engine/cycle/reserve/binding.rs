@@ -222,24 +222,31 @@ pub fn backfills(
     slot.placement.iter().any(lasts)
 }
 
-/// When the last workload that is in the way of so many pods of an owner on a node is expected to have ended; `None` if there is none,
-/// or nothing tells. What has no expected end may end at once. What has started since the reservation counts as gone: it would let in
-/// more without end, by itself or because a long run beside it is in the way too.
+/// When a running workload that is in an owner's way is expected to have ended, by the median of runs like it; `None` if it is
+/// not in the way, or nothing tells.
+pub fn likely_end_in_the_way(
+    scheduler: &Scheduler,
+    reservation: &Reservation,
+    info: &WorkloadInfo,
+    now: Time,
+) -> Option<Time> {
+    let admission = running_admission(info).filter(|admission| reservation.is_in_the_way(admission))?;
+    let length = scheduler.prediction.run_times.length(&scheduler.state, info, now.since(admission.at))?;
+    Some(admission.at.after(length.likely))
+}
+
+/// When the last workload that is in the way of so many pods of an owner on a node is expected to have ended; `None` if there is
+/// none, or nothing tells. What has no expected end may end at once. What has started since the reservation counts as gone: it
+/// would let in more without end, by itself or because a long run beside it seems to be in the way too.
 fn last_in_the_way(
     scheduler: &Scheduler,
     reservation: &Reservation,
     (node, pods): (NodeId, u32),
     now: Time,
 ) -> Option<Time> {
-    let (state, run_times) = (&scheduler.state, &scheduler.prediction.run_times);
-    let expected_end = |occupant: &WorkloadInfo| {
-        let admission =
-            running_admission(occupant).filter(|admission| reservation.is_in_the_way(admission))?;
-        let length = run_times.length(state, occupant, now.since(admission.at))?;
-        Some(admission.at.after(length.likely))
-    };
-    let mut occupants: Vec<(Option<Time>, &WorkloadInfo)> =
-        state.occupants(node).map(|(occupant, _)| (expected_end(occupant), occupant)).collect();
+    let state = &scheduler.state;
+    let with_end = |(occupant, _)| (likely_end_in_the_way(scheduler, reservation, occupant, now), occupant);
+    let mut occupants: Vec<(Option<Time>, &WorkloadInfo)> = state.occupants(node).map(with_end).collect();
     occupants.sort_by_key(|(end, _)| *end);
     let (mut freed, mut last) = (Freed::new(), None);
     for (end, occupant) in occupants {

@@ -6,7 +6,7 @@
 use std::cell::LazyCell;
 use std::time::Duration;
 
-use crate::cycle::reserve::binding::{backfills, ends_by, quota_binds, waits};
+use crate::cycle::reserve::binding::{backfills, ends_by, likely_end_in_the_way, quota_binds, waits};
 use crate::explain;
 use crate::placement::waiting::WaitingWorkload;
 use crate::prediction::timeline::running_admission;
@@ -292,18 +292,12 @@ fn may_fill(
     caps(state, owner, *pool).iter().any(lasts)
 }
 
-/// When the last workload that is in an owner's way at a level is expected to have ended; `None` if there is none, or nothing tells.
-/// What has no expected end may end at once, and what has started since the reservation counts as gone.
+/// When the last workload that is in an owner's way at a level is expected to have ended; `None` if there is none, or nothing
+/// tells. What has no expected end may end at once, and what has started since the reservation counts as gone.
 fn last_in_the_way(scheduler: &Scheduler, reservation: &Reservation, cap: &Cap, now: Time) -> Option<Time> {
-    let (state, run_times) = (&scheduler.state, &scheduler.prediction.run_times);
-    let expected_end = |info: &WorkloadInfo| {
-        let admission = running_admission(info).filter(|admission| reservation.is_in_the_way(admission))?;
-        let length = run_times.length(state, info, now.since(admission.at))?;
-        Some(admission.at.after(length.likely))
-    };
     let (mut short, mut ends) = (cap.used.saturating_add(cap.asked).saturating_sub(cap.most), Vec::new());
-    for (info, held) in holders(state, cap) {
-        match expected_end(info) {
+    for (info, held) in holders(&scheduler.state, cap) {
+        match likely_end_in_the_way(scheduler, reservation, info, now) {
             Some(end) => ends.push((end, held)),
             None => short = short.saturating_sub(held),
         }

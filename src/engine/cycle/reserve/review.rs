@@ -89,8 +89,8 @@ fn others_with_nodes(scheduler: &Scheduler, attempt: Attempt<'_>) -> usize {
     others.filter(|other| other.team != attempt.waiting.team).count()
 }
 
-/// Keeps no nodes for the owner: quota alone, or nothing yet. If it is so already, that is decided again: a start that is foreseen for
-/// now, because a workload should have ended, is no reason to review the reservation before something changes.
+/// Keeps no nodes for the owner: quota alone, or nothing yet. If it is so already, that is decided again: a start that is foreseen
+/// for now, because a workload is about to end, is no reason to review the reservation before something changes.
 fn set_without_nodes(
     scheduler: &mut Scheduler,
     attempt: Attempt<'_>,
