@@ -298,6 +298,13 @@ impl Pending {
         self.conditions.first_limited(team, |class| !except.contains_key(&class) && uses(class))
     }
 
+    /// Forgets the conditions that a class is blocked on: from the next generation on, any freed capacity lets it be attempted again.
+    pub fn unblock(&mut self, class: ClassId, generation: u64) {
+        if self.classes.get(&class).is_some_and(|class| !class.status.conditions().is_empty()) {
+            self.update(class, |class| class.status = Status::Backlog { since: generation });
+        }
+    }
+
     /// Whether a class is blocked on headroom of a shape.
     #[must_use]
     pub fn waits_for(&self, shape: HeadroomId) -> bool {

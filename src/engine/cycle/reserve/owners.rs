@@ -178,7 +178,21 @@ pub fn note_refusal(
     if let Some(replaced) = replaced.filter(Reservation::keeps_quota) {
         scheduler.cursor.note_looser_below([replaced.root]);
     }
+    unblock_before(scheduler, &waiting.id);
     review(scheduler, best);
+}
+
+/// Forgets what the workloads before a new owner in its team are blocked on, if they lack capacity. When they were refused, nothing
+/// could be reserved for them; now any change may let one of them own the reservation (see [`may_become_owner`]).
+fn unblock_before(scheduler: &mut Scheduler, owner: &WorkloadId) {
+    let (pending, generation) = (&mut scheduler.queue.pending, scheduler.cursor.generation());
+    for class in pending.before(owner) {
+        let lacks_capacity =
+            pending.refusal(class).is_some_and(|(verdict, _)| lacks_capacity(verdict.reason));
+        if lacks_capacity {
+            pending.unblock(class, generation);
+        }
+    }
 }
 
 /// A reservation for a workload that keeps nothing yet; `None` if the workload is not known any more.
