@@ -123,6 +123,28 @@ fn what_could_not_own_a_reservation_may_once_a_workload_behind_it_does() {
     no_workload_is_missed(&world).expect("none is missed");
 }
 
+/// Not preemptible, a/w3 is larger than the guarantee of its team, so it can own no reservation before that is raised.
+#[test]
+fn what_could_not_own_a_reservation_may_once_its_quota_is_raised() {
+    let submit = |team, queue, pods, gpus| Op::Submit { team, queue, priority: 0, pods, gpus };
+    let mut world = World::new(&[8], vec![team("a", None, 3, None), team("b", None, 5, None)]);
+    let ops = [
+        submit(0, "fixed", 3, 1),
+        submit(1, "train", 1, 5),
+        submit(0, "fixed", 3, 2),
+        submit(0, "train", 1, 1),
+    ];
+    for op in &ops {
+        apply(&mut world, op);
+        world.settle();
+    }
+    let owner = |world: &World| Some(world.engine.reservations().first()?.owner.to_string());
+    assert_eq!(owner(&world).as_deref(), Some("a/w4"));
+    apply(&mut world, &Op::Quota { team: 0, guaranteed: 6 });
+    world.settle();
+    assert_eq!(owner(&world).as_deref(), Some("a/w3"));
+}
+
 /// The sentence of a preemptor names the nodes on which it is going to start (law 14).
 #[test]
 fn law_14_a_preemptor_that_gets_other_nodes_says_so() {

@@ -313,9 +313,18 @@ fn change_teams(scheduler: &mut Scheduler, event: Event, now: Time) {
     if scheduler.state.moves_workloads(&event) {
         return move_workloads(scheduler, event, now);
     }
+    let changed = match &event {
+        Event::TeamApplied(Team { name, .. }) | Event::TeamRemoved(name) => Some(name.clone()),
+        _ => None,
+    };
     let effect = scheduler.state.apply(event);
     scheduler.nominations.charge_again(&mut scheduler.state);
     note(scheduler, effect);
+    // With other limits and guarantees, what still lacks quota may own a reservation that it could not own before.
+    let Scheduler { state, queue, .. } = scheduler;
+    let at = changed.and_then(|name| state.quotas.find_team(&name)?.path.first().copied());
+    let below = at.into_iter().flat_map(|at| state.quotas.at_or_below(at));
+    below.for_each(|team| queue.pending.requeue_limited(team));
 }
 
 /// Records a change of teams that may move paths and queues: nominated capacity is taken off the quota tree before and added

@@ -49,6 +49,11 @@ impl Conditions {
         self.limited.get(&team)?.iter().find(|(_, class)| which(*class))
     }
 
+    /// The classes of a team that wait for quota and not for headroom.
+    pub fn limited(&self, team: TeamId) -> Vec<ClassId> {
+        self.limited.get(&team).into_iter().flatten().map(|(_, class)| *class).collect()
+    }
+
     fn set_headroom(&mut self, team: TeamId, first: &First, wanted: (HeadroomId, u64), blocked: bool) {
         let gates = self.headroom.entry(team).or_default();
         set_member(gates, wanted, first.clone(), blocked);

@@ -423,6 +423,13 @@ impl Pending {
         }
     }
 
+    /// Requeues the classes of a team that wait for quota.
+    pub fn requeue_limited(&mut self, team: TeamId) {
+        for class in self.conditions.limited(team) {
+            self.requeue(class);
+        }
+    }
+
     /// The classes that are blocked on the usage of a team in a pool.
     pub fn blocked_on_quota(&self, pool: PoolId, team: TeamId) -> Vec<ClassId> {
         self.conditions.on_quota(pool, team)
