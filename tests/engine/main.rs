@@ -32,6 +32,7 @@ mod one_plan;
 mod ops;
 mod other_pools;
 mod overcommitted;
+mod pace;
 mod placement;
 mod plan_judge;
 mod pod_loss;

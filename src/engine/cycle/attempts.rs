@@ -43,7 +43,7 @@ pub fn run(scheduler: &mut Scheduler, deferred: BTreeSet<WorkloadId>, now: Time,
             break;
         }
         let Some(next) = next(scheduler, &mut elsewhere) else {
-            if wake_more(scheduler) {
+            if wake_more(scheduler, now) {
                 continue;
             }
             let goes_on = scheduler.cursor.goes_on();
@@ -132,14 +132,14 @@ fn next(scheduler: &mut Scheduler, elsewhere: &mut Elsewhere) -> Option<Next> {
 }
 
 /// Wakes some of the classes that were refused in an earlier generation, or before a pass that goes on; false if there are none.
-fn wake_more(scheduler: &mut Scheduler) -> bool {
+fn wake_more(scheduler: &mut Scheduler, now: Time) -> bool {
     let generation = match scheduler.cursor.goes_on() {
         true => scheduler.reservations.candidates.generation,
         false => scheduler.cursor.generation(),
     };
     let pending = &mut scheduler.queue.pending;
     pending.requeue_backlog(generation, BACKLOG_AT_ONCE) > 0
-        || pending.requeue_may_preempt(generation, MAY_PREEMPT_AT_ONCE)
+        || pending.requeue_may_preempt(generation, MAY_PREEMPT_AT_ONCE, now)
 }
 
 /// Blocks the class of a workload that could not start until one of its conditions changes.

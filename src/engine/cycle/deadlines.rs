@@ -37,6 +37,7 @@ pub fn next_but_by_age(scheduler: &Scheduler) -> Option<Time> {
         recall::next(scheduler),
         unreachable::next(scheduler),
         refill(scheduler),
+        scheduler.queue.pending.next_search(scheduler.cursor.generation(), scheduler.cursor.planned),
     ]
     .into_iter()
     .flatten()

@@ -43,7 +43,7 @@ pub fn preempt(scheduler: &mut Scheduler, attempt: Attempt<'_>, plan: &mut Plan)
     if let Some(nominated) = nominated {
         return nominated;
     }
-    if !blocked::may_preempt(scheduler, waiting, pool) {
+    if !blocked::may_preempt(scheduler, waiting, pool) || !may_search(scheduler, attempt) {
         return Preemption::NotSearched;
     }
     let found = victims::beside_reserved(scheduler, attempt, &masked).map(|victims| (victims, Vec::new()));
@@ -51,6 +51,15 @@ pub fn preempt(scheduler: &mut Scheduler, attempt: Attempt<'_>, plan: &mut Plan)
     let Some((victims, ending)) = found else { return Preemption::NoVictims };
     carry_out(scheduler, attempt, victims, ending, plan);
     Preemption::Settled
+}
+
+/// Whether victims are searched now for a workload that may preempt: always for one that the guarantee of its team covers; a borrower
+/// waits for its turn among those that search again.
+fn may_search(scheduler: &mut Scheduler, attempt: Attempt<'_>) -> bool {
+    let Attempt { waiting, pool, now, .. } = attempt;
+    waiting.as_guaranteed
+        || scheduler.state.quotas.own_guarantee_holds(pool, waiting.team, &waiting.total)
+        || scheduler.queue.pending.may_search(&waiting.id, scheduler.cursor.generation(), now)
 }
 
 /// Preempts the victims and nominates their capacity to the preemptor, with that of workloads which are `ending` already.

@@ -36,7 +36,8 @@ pub fn wake(scheduler: &mut Scheduler) {
         let Some((team, first)) = scheduler.queue.pending.first_of(class) else { continue };
         let id = first.id().clone();
         let blocked = blocked_on(scheduler, &id);
-        woken.extend(scheduler.queue.pending.reconsider(class, blocked).then_some(team));
+        let generation = scheduler.cursor.generation();
+        woken.extend(scheduler.queue.pending.reconsider(class, blocked, generation).then_some(team));
     }
     // Else what stands behind the owner of a reservation would take what an eviction has just left of quota and nodes.
     if !woken.is_empty() {

@@ -81,6 +81,11 @@ pub enum Blocked {
 }
 
 impl Blocked {
+    /// Whether preemption may let a workload start that borrows.
+    pub(super) fn is_borrowing(&self) -> bool {
+        matches!(self, Self::MayPreempt { covered: Covered::Beyond, .. })
+    }
+
     /// Whether a workload is within guarantee that preemption may let start.
     pub(super) fn is_within_guarantee(&self) -> bool {
         matches!(self, Self::MayPreempt { covered: Covered::ByPath, .. })
@@ -159,6 +164,10 @@ pub(super) struct Class {
     /// The usage of their user, in a team that orders its users by usage.
     pub(super) user_usage: UserShare,
     pub(super) status: Status,
+    /// The generation in which victims were searched last for it as a borrower, if they were.
+    pub(super) searched: Option<u64>,
+    /// Whether such a search was put off at its last attempt.
+    pub(super) put_off: bool,
     /// Why the first workload could not start at its last attempt.
     pub(super) refusal: Option<Verdict>,
 }
@@ -167,6 +176,11 @@ impl Class {
     /// The first workload of the class, with its rank in the team.
     pub(super) fn first(&self) -> Option<Rank> {
         self.waiting.first().map(|first| first.clone().with_user_usage(self.user_usage))
+    }
+
+    /// The generation of its last search as a borrower, at most the one before a generation.
+    pub(super) fn search_before(&self, generation: u64) -> u64 {
+        self.searched.unwrap_or(0).min(generation.saturating_sub(1))
     }
 
     /// The demand of its workloads.

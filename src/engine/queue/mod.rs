@@ -4,10 +4,12 @@
 //! A class that cannot start is blocked on conditions: headroom, quota usage, fair shares. A blocked class
 //! is requeued when one of its conditions changes.
 
+mod again;
 pub mod class;
 mod conditions;
 pub mod headroom;
 pub mod order;
+mod pace;
 pub mod pending;
 mod places;
 mod preemptors;

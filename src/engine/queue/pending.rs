@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crate::queue::class::{Blocked, Class, ClassKey, Condition, Demand, First, Status};
 use crate::queue::conditions::{Conditions, set_member};
+use crate::queue::pace::Pace;
 use crate::queue::preemptors::PotentialPreemptors;
 use crate::queue::rank::Rank;
 use crate::queue::retry::Retry;
@@ -25,7 +26,7 @@ pub fn first_of(pools: &[Name]) -> Name {
 #[derive(Clone, Debug, Default)]
 pub struct Pending {
     /// Each shared with the copies of an engine, until one of them changes it.
-    classes: BTreeMap<ClassId, Arc<Class>>,
+    pub(super) classes: BTreeMap<ClassId, Arc<Class>>,
     next: ClassId,
     index: BTreeMap<TeamId, BTreeMap<ClassKey, ClassId>>,
     /// The classes of each user, in teams that order their users by usage.
@@ -37,8 +38,10 @@ pub struct Pending {
     newly_active: BTreeSet<TeamId>,
     /// Teams of which a class has changed since [`Self::take_changed`].
     changed: BTreeSet<TeamId>,
-    conditions: Conditions,
-    retry: Retry,
+    pub(super) conditions: Conditions,
+    pub(super) retry: Retry,
+    /// How many borrowers have searched again lately.
+    pub(super) pace: Pace,
     potential_preemptors: PotentialPreemptors,
     /// The classes with an affinity or a spread: pods that come to a node may let them start.
     followers: BTreeSet<ClassId>,
@@ -81,7 +84,8 @@ impl Pending {
             self.followers.insert(class);
         }
         let (waiting, status) = (BTreeSet::new(), Status::Active);
-        let new = Class { team, key, waiting, user_usage, status, refusal: None };
+        let new =
+            Class { team, key, waiting, user_usage, status, searched: None, put_off: false, refusal: None };
         self.classes.insert(class, Arc::new(new));
         class
     }
@@ -298,13 +302,6 @@ impl Pending {
         self.conditions.first_limited(team, |class| !except.contains_key(&class) && uses(class))
     }
 
-    /// Forgets the conditions that a class is blocked on: from the next generation on, any freed capacity lets it be attempted again.
-    pub fn unblock(&mut self, class: ClassId, generation: u64) {
-        if self.classes.get(&class).is_some_and(|class| !class.status.conditions().is_empty()) {
-            self.update(class, |class| class.status = Status::Backlog { since: generation });
-        }
-    }
-
     /// Whether a class is blocked on headroom of a shape.
     #[must_use]
     pub fn waits_for(&self, shape: HeadroomId) -> bool {
@@ -318,7 +315,10 @@ impl Pending {
     pub fn block(&mut self, id: &WorkloadId, blocked: Blocked, generation: u64, verdict: Verdict) {
         let Some(class) = self.class_of(id) else { return };
         self.update(class, |class| {
-            class.status = Status::blocked(blocked, generation);
+            class.put_off &= !matches!(blocked, Blocked::Until(_));
+            let stale = class.put_off && blocked.is_borrowing();
+            let since = if stale { class.search_before(generation) } else { generation };
+            class.status = Status::blocked(blocked, since);
             class.refusal = Some(verdict);
         });
     }
@@ -335,11 +335,12 @@ impl Pending {
         self.classes.get(&class).is_some_and(|class| matches!(class.status, Status::Blocked { .. }))
     }
 
-    /// Replaces the conditions of a blocked class. Returns whether it is requeued instead.
+    /// Replaces the conditions of a blocked class, at a generation. Returns whether it is requeued instead. A borrower that may preempt
+    /// keeps its place among those that search again.
     ///
     /// A class that newly lacks headroom is requeued, because it may be due a reservation; so is one that has come within
     /// guarantee, because it may preempt before any borrower starts (law 9).
-    pub fn reconsider(&mut self, class: ClassId, blocked: Blocked) -> bool {
+    pub fn reconsider(&mut self, class: ClassId, blocked: Blocked, generation: u64) -> bool {
         let needs_headroom = |conditions: &[Condition]| {
             conditions.iter().any(|condition| matches!(condition, Condition::Headroom(..)))
         };
@@ -365,41 +366,12 @@ impl Pending {
         if requeues {
             self.requeue(class);
         } else {
-            self.update(class, |class| class.status = Status::blocked(blocked, 0));
+            self.update(class, |class| {
+                let since = if blocked.is_borrowing() { class.search_before(generation) } else { 0 };
+                class.status = Status::blocked(blocked, since);
+            });
         }
         requeues
-    }
-
-    /// Requeues at most `most` classes that may preempt, with their last attempt before the generation, those that the
-    /// guarantee of their own team covers first. Returns whether there were any.
-    pub fn requeue_may_preempt(&mut self, generation: u64, most: usize) -> bool {
-        let classes: Vec<ClassId> = self.retry.may_preempt(generation).take(most).collect();
-        for class in &classes {
-            self.requeue(*class);
-        }
-        !classes.is_empty()
-    }
-
-    /// Whether [`Self::requeue_backlog`] or [`Self::requeue_may_preempt`] has a class left to requeue.
-    #[must_use]
-    pub fn has_backlog(&self, generation: u64) -> bool {
-        self.retry.may_preempt(generation).next().is_some() || self.retry.backlog(generation).next().is_some()
-    }
-
-    /// Makes a class active, so that it is attempted.
-    pub fn requeue(&mut self, class: ClassId) {
-        if self.classes.get(&class).is_some_and(|class| !matches!(class.status, Status::Active)) {
-            self.update(class, |class| class.status = Status::Active);
-        }
-    }
-
-    /// Requeues at most `most` backlog classes with their last attempt before the generation. Returns how many.
-    pub fn requeue_backlog(&mut self, generation: u64, most: usize) -> usize {
-        let classes: Vec<ClassId> = self.retry.backlog(generation).take(most).collect();
-        for class in &classes {
-            self.requeue(*class);
-        }
-        classes.len()
     }
 
     /// Whether a class waits with an affinity or a spread.
@@ -413,21 +385,6 @@ impl Pending {
         let profile = |class: &ClassId| self.classes.get(class)?.key.profile.as_deref();
         let wanted = |class: &&ClassId| profile(class).is_some_and(&which);
         self.followers.iter().filter(wanted).copied().collect()
-    }
-
-    /// Requeues every class.
-    pub fn requeue_all(&mut self) {
-        let classes: Vec<ClassId> = self.classes.keys().copied().collect();
-        for class in classes {
-            self.requeue(class);
-        }
-    }
-
-    /// Requeues the classes of a team that wait for quota.
-    pub fn requeue_limited(&mut self, team: TeamId) {
-        for class in self.conditions.limited(team) {
-            self.requeue(class);
-        }
     }
 
     /// The classes that are blocked on the usage of a team in a pool.
@@ -470,7 +427,7 @@ impl Pending {
     }
 
     /// Changes a class and updates all indexes.
-    fn update(&mut self, id: ClassId, change: impl FnOnce(&mut Class)) {
+    pub(super) fn update(&mut self, id: ClassId, change: impl FnOnce(&mut Class)) {
         let Some(mut class) = self.classes.remove(&id) else { return };
         self.changed.insert(class.team);
         self.set_indexed(id, &class, false);
@@ -486,7 +443,7 @@ impl Pending {
         if class.status.may_be_within_guarantee() {
             self.potential_preemptors.set(class.demand(), team, id, indexed);
         }
-        self.retry.set(id, &class.status, indexed);
+        self.retry.set(id, class, indexed);
         for condition in class.status.conditions() {
             self.conditions.set(team, &first, condition, indexed);
         }

@@ -65,8 +65,9 @@ impl Scheduler {
     /// Whether the last cycle has left workloads for the next one.
     #[must_use]
     pub fn has_more(&self) -> bool {
-        !self.keeps_to_plan(self.cursor.planned)
-            && (self.cursor.cut_short || self.queue.pending.has_backlog(self.cursor.generation()))
+        let (pending, now) = (&self.queue.pending, self.cursor.planned);
+        !self.keeps_to_plan(now)
+            && (self.cursor.cut_short || pending.has_backlog(self.cursor.generation(), now))
     }
 
     /// Whether a preemption is under way and nothing but echoes of its own writes has come since its plan was complete. Until

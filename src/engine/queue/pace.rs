@@ -1,0 +1,50 @@
+//! How many borrowers search again for victims in a second.
+//!
+//! A borrower without victims may find some after almost any change, and only a search tells. Where thousands of classes wait in
+//! a busy cluster, each end of a workload would make all of them search, and each search costs as much as the decision about the
+//! end. So only some of them search again in each second, those first that have not for the longest time.
+
+use std::time::Duration;
+
+use crate::types::Time;
+
+/// The most classes of borrowers that search again in one second. A search takes about a millisecond on a large cluster, so
+/// this is a tenth of a processor.
+const IN_A_SECOND: usize = 100;
+const SECOND: Duration = Duration::from_secs(1);
+
+/// How many classes of borrowers have searched again in the present second.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Pace {
+    /// When the first of them did; `None` before any has.
+    began: Option<Time>,
+    searched: usize,
+}
+
+impl Pace {
+    /// How many more may search at a time.
+    pub fn left(&self, now: Time) -> usize {
+        if self.is_over(now) { IN_A_SECOND } else { IN_A_SECOND.saturating_sub(self.searched) }
+    }
+
+    /// Notes that some search.
+    pub fn note(&mut self, searching: usize, now: Time) {
+        if searching == 0 {
+            return;
+        }
+        if self.is_over(now) {
+            (self.began, self.searched) = (Some(now), 0);
+        }
+        self.searched += searching;
+    }
+
+    /// When more may search, if none may at a time.
+    pub fn next(&self, now: Time) -> Option<Time> {
+        self.began.filter(|_| self.left(now) == 0).map(|began| began.after(SECOND))
+    }
+
+    /// Whether the second that was counted last is over. A clock that was set back ends it.
+    fn is_over(&self, now: Time) -> bool {
+        self.began.is_none_or(|began| now < began || now >= began.after(SECOND))
+    }
+}
