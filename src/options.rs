@@ -175,6 +175,7 @@ mod tests {
             calendar: crate::engine::types::Time(0),
             usage_half_life: Some(seconds(43_200)),
             defragmentation: Some(Defragmentation { every: seconds(900), most_lost: seconds(1_800) }),
+            ..Settings::default()
         };
         assert_eq!(given.expect("all are well formed"), expected);
     }

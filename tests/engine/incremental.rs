@@ -39,9 +39,10 @@ proptest! {
 
     #[test]
     fn law_6_a_full_requeue_at_rest_finds_nothing_to_do(
-        setup in setup(), fair_users in any::<bool>(), ops in ops()
+        setup in setup(), fair_users in any::<bool>(), searches in prop_oneof![Just(1), Just(100)], ops in ops()
     ) {
         let mut world = build(&setup);
+        world.settings.searches_a_second = searches;
         for team in world.teams.values_mut() {
             team.fair_users = fair_users;
         }
@@ -121,6 +122,8 @@ fn what_could_not_own_a_reservation_may_once_a_workload_behind_it_does() {
         }
     }
     no_workload_is_missed(&world).expect("none is missed");
+    let third = world.log.iter().filter(|line| line.starts_with("Admit b/w12 "));
+    assert_eq!(third.count(), 1, "{:?}", world.log);
 }
 
 /// Not preemptible, a/w3 is larger than the guarantee of its team, so it can own no reservation before that is raised.

@@ -26,6 +26,8 @@ struct Options {
     unfunded: BTreeMap<PoolId, Verdict>,
     /// The pools in which victims were searched and not found.
     without_victims: BTreeSet<PoolId>,
+    /// Whether a search of victims was put off.
+    put_off: bool,
 }
 
 /// The result of an attempt.
@@ -181,6 +183,7 @@ fn preempt_in_a_pool(
     now: Time,
     plan: &mut Plan,
 ) -> bool {
+    let mut turn = None;
     for (pool, nodes) in &options.pools {
         let pool = *pool;
         if options.unfunded.contains_key(&pool) {
@@ -210,10 +213,11 @@ fn preempt_in_a_pool(
             }
         }
         let attempt = Attempt { waiting: as_guaranteed.as_ref().unwrap_or(&waiting), ..attempt };
-        match preempt(scheduler, attempt, plan) {
+        match preempt(scheduler, attempt, &mut turn, plan) {
             Preemption::Settled => return true,
             Preemption::NoVictims => _ = options.without_victims.insert(pool),
             Preemption::NotSearched => {}
+            Preemption::PutOff => options.put_off = true,
         }
     }
     false
@@ -227,7 +231,7 @@ fn refuse(
     options: Options,
     now: Time,
 ) -> Verdict {
-    let Options { pools, mut withheld, mut unfunded, without_victims } = options;
+    let Options { pools, mut withheld, mut unfunded, without_victims, put_off } = options;
     let state = &scheduler.state;
     let verdict = |(pool, nodes): &(PoolId, Arc<[NodeId]>)| {
         let waiting = waiting.in_pool(state, *pool);
@@ -251,5 +255,13 @@ fn refuse(
     } else {
         reserve::note_refusal(scheduler, waiting, &pools, &verdicts, now);
     }
-    refusal::across_pools(verdicts, names)
+    let verdict = refusal::across_pools(verdicts, names);
+    // That a reservation keeps victims from it is known only from a search: until the next one that stays the reason.
+    let known = || {
+        let class = scheduler.queue.pending.class_of(&waiting.id)?;
+        Some(scheduler.queue.pending.refusal(class)?.0.clone())
+    };
+    let known = if put_off { known() } else { None };
+    let kept_back = known.filter(|known| known.reason == Reason::Reserved);
+    kept_back.filter(|_| matches!(verdict.reason, Reason::NoRoom | Reason::Fragmented)).unwrap_or(verdict)
 }

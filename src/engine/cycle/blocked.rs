@@ -40,6 +40,7 @@ pub fn blocked_on(scheduler: &mut Scheduler, id: &WorkloadId) -> Blocked {
         return Blocked::Until(vec![Condition::Queue(team, queue.name.clone())]);
     }
     let (mut conditions, mut may_preempt, mut covered) = (Vec::new(), false, Covered::Beyond);
+    let mut paced = true;
     for name in pool_names(info) {
         let Some(pool) = find_pool(state, &name) else { continue };
         let Some(here) = blocked_in(state, (&mut *headroom, &*reclaimable), info, &waiting, pool) else {
@@ -47,11 +48,20 @@ pub fn blocked_on(scheduler: &mut Scheduler, id: &WorkloadId) -> Blocked {
         };
         conditions.extend(here.conditions);
         may_preempt |= here.may_preempt;
+        paced &= !here.may_preempt || is_paced(state, &waiting.in_pool(state, pool), pool);
         covered = covered.max(here.covered);
     }
     conditions.sort_unstable();
     conditions.dedup();
-    if may_preempt { Blocked::MayPreempt { conditions, covered } } else { Blocked::Until(conditions) }
+    if may_preempt { Blocked::MayPreempt { conditions, covered, paced } } else { Blocked::Until(conditions) }
+}
+
+/// Whether victims are searched for a workload in a pool at a [pace](crate::queue::pace): it can only borrow there. What the guarantee
+/// of its team holds, also if only without lower priorities of the team, searches whenever it may find victims (law 2).
+pub fn is_paced(state: &ClusterState, waiting: &WaitingWorkload, pool: PoolId) -> bool {
+    !waiting.as_guaranteed
+        && !state.quotas.own_guarantee_holds(pool, waiting.team, &waiting.total)
+        && waiting.as_guaranteed(state, pool).is_none()
 }
 
 /// Why a workload cannot start in one pool.

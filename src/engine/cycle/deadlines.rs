@@ -10,6 +10,11 @@ pub fn next(scheduler: &Scheduler) -> Option<Time> {
     [next_by_age(scheduler), next_but_by_age(scheduler)].into_iter().flatten().min()
 }
 
+/// The same without the time at which more borrowers may search again.
+pub fn next_but_searches(scheduler: &Scheduler) -> Option<Time> {
+    [next_by_age(scheduler), next_by_itself(scheduler)].into_iter().flatten().min()
+}
+
 /// The earliest time at which the age of a workload changes what it may do: a victim is no longer protected by its minimum
 /// run time, or a workload has waited long enough for a reservation, or to hold back growth.
 #[must_use]
@@ -24,6 +29,13 @@ pub fn next_but_by_age(scheduler: &Scheduler) -> Option<Time> {
     if scheduler.has_more() {
         return Some(scheduler.cursor.planned);
     }
+    let cursor = &scheduler.cursor;
+    let search = scheduler.queue.pending.next_search(cursor.generation(), cursor.planned);
+    [next_by_itself(scheduler), search].into_iter().flatten().min()
+}
+
+/// The earliest time at which something ends or is due again.
+fn next_by_itself(scheduler: &Scheduler) -> Option<Time> {
     let retry = scheduler.retries.failures.values().filter_map(|failure| failure.until).min();
     [
         scheduler.state.next_settle(),
@@ -37,7 +49,6 @@ pub fn next_but_by_age(scheduler: &Scheduler) -> Option<Time> {
         recall::next(scheduler),
         unreachable::next(scheduler),
         refill(scheduler),
-        scheduler.queue.pending.next_search(scheduler.cursor.generation(), scheduler.cursor.planned),
     ]
     .into_iter()
     .flatten()

@@ -314,7 +314,7 @@ fn change_teams(scheduler: &mut Scheduler, event: Event, now: Time) {
         return move_workloads(scheduler, event, now);
     }
     let changed = match &event {
-        Event::TeamApplied(Team { name, .. }) | Event::TeamRemoved(name) => Some(name.clone()),
+        Event::TeamApplied(Team { name, .. }) => Some(name.clone()),
         _ => None,
     };
     let effect = scheduler.state.apply(event);

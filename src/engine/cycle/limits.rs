@@ -42,6 +42,11 @@ fn due(scheduler: &Scheduler, now: Time) -> impl Iterator<Item = &WorkloadId> {
     passed.map(|(_, id)| id).filter(|id| !is_postponed(scheduler, id))
 }
 
+/// Whether a limit of a workload is reached at `now`.
+pub fn is_due(scheduler: &Scheduler, id: &WorkloadId, now: Time) -> bool {
+    scheduler.deadlines.limits.of(id).is_some_and(|at| at <= now)
+}
+
 fn fails_if_it_waits(scheduler: &Scheduler, id: &WorkloadId) -> bool {
     let waits = scheduler.state.get(id).filter(|info| info.phase == Phase::Pending);
     let queue = waits.and_then(|info| scheduler.state.queue_of(info).ok());

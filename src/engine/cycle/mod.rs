@@ -98,11 +98,12 @@ pub fn run(scheduler: &mut Scheduler, now: Time) -> Plan {
     plan
 }
 
-/// Notes that a plan with preemptions is complete, unless workloads are left for the next cycle.
+/// Notes that a plan with preemptions is complete, unless workloads are left for the next cycle. Searches that were put off wait until
+/// it has ended.
 fn note_complete(scheduler: &mut Scheduler) {
     scheduler.nominations.plan = None;
     if scheduler.nominations.preempts() && !scheduler.has_more() {
-        let (environment, until) = (scheduler.cursor.environment(), deadlines::next(scheduler));
+        let (environment, until) = (scheduler.cursor.environment(), deadlines::next_but_searches(scheduler));
         scheduler.nominations.plan = Some(PlanComplete { environment, until });
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::cycle::nominate::{PlanVictims, nominate_for};
 use crate::cycle::victims::{self, OnItsWay};
-use crate::cycle::{blocked, evict, reserve, settled, take_free, take_over};
+use crate::cycle::{blocked, evict, limits, reserve, settled, take_free, take_over};
 use crate::explain;
 use crate::placement::waiting::Attempt;
 use crate::preemption::{Take, Victims};
@@ -18,11 +18,18 @@ pub enum Preemption {
     NoVictims,
     /// Nothing is preempted for it as things are.
     NotSearched,
+    /// The search was put off: its turn comes later.
+    PutOff,
 }
 
 /// Nominates capacity that is being freed already, or preempts workloads for it. Reserved capacity that the workload must respect
-/// is masked meanwhile.
-pub fn preempt(scheduler: &mut Scheduler, attempt: Attempt<'_>, plan: &mut Plan) -> Preemption {
+/// is masked meanwhile. Whether it is the turn of a borrower to search is asked once in an attempt, and kept in `turn`.
+pub fn preempt(
+    scheduler: &mut Scheduler,
+    attempt: Attempt<'_>,
+    turn: &mut Option<bool>,
+    plan: &mut Plan,
+) -> Preemption {
     let Attempt { waiting, pool, .. } = attempt;
     let masked = reserve::masks_for(scheduler, waiting, pool);
     if take_free::run(scheduler, attempt, &masked, plan) {
@@ -43,8 +50,12 @@ pub fn preempt(scheduler: &mut Scheduler, attempt: Attempt<'_>, plan: &mut Plan)
     if let Some(nominated) = nominated {
         return nominated;
     }
-    if !blocked::may_preempt(scheduler, waiting, pool) || !may_search(scheduler, attempt) {
+    if !blocked::may_preempt(scheduler, waiting, pool) {
         return Preemption::NotSearched;
+    }
+    if waits_for_its_turn(scheduler, attempt) && !*turn.get_or_insert_with(|| may_search(scheduler, attempt))
+    {
+        return Preemption::PutOff;
     }
     let found = victims::beside_reserved(scheduler, attempt, &masked).map(|victims| (victims, Vec::new()));
     let found = found.or_else(|| take_over::with_victims(scheduler, attempt, &masked));
@@ -53,13 +64,19 @@ pub fn preempt(scheduler: &mut Scheduler, attempt: Attempt<'_>, plan: &mut Plan)
     Preemption::Settled
 }
 
-/// Whether victims are searched now for a workload that may preempt: always for one that the guarantee of its team covers; a borrower
-/// waits for its turn among those that search again.
-fn may_search(scheduler: &mut Scheduler, attempt: Attempt<'_>) -> bool {
+/// Whether a search is made only in the turn of its class. That of a plan which is amended, and one at the end of the longest wait, are
+/// the last that can help.
+fn waits_for_its_turn(scheduler: &Scheduler, attempt: Attempt<'_>) -> bool {
     let Attempt { waiting, pool, now, .. } = attempt;
-    waiting.as_guaranteed
-        || scheduler.state.quotas.own_guarantee_holds(pool, waiting.team, &waiting.total)
-        || scheduler.queue.pending.may_search(&waiting.id, scheduler.cursor.generation(), now)
+    blocked::is_paced(&scheduler.state, waiting, pool)
+        && scheduler.nominations.still_ending(&scheduler.state, &waiting.id).is_empty()
+        && !limits::is_due(scheduler, &waiting.id, now)
+}
+
+/// Whether victims are searched now for a borrower.
+fn may_search(scheduler: &mut Scheduler, attempt: Attempt<'_>) -> bool {
+    let generation = scheduler.cursor.generation();
+    scheduler.queue.pending.may_search(&attempt.waiting.id, generation, attempt.now)
 }
 
 /// Preempts the victims and nominates their capacity to the preemptor, with that of workloads which are `ending` already.

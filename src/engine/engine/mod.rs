@@ -35,6 +35,7 @@ impl Engine {
     pub fn with_settings(settings: Settings) -> Self {
         let mut scheduler = Scheduler { settings, ..Scheduler::default() };
         scheduler.state.quotas.budgets.set_calendar(settings.calendar);
+        scheduler.queue.pending.set_pace(settings.searches_a_second);
         Self { scheduler, changes: 0 }
     }
 

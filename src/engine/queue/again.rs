@@ -1,6 +1,7 @@
 //! When the classes that could not start are attempted again.
 
 use crate::queue::class::Status;
+use crate::queue::pace::Pace;
 use crate::queue::pending::Pending;
 use crate::types::ids::{ClassId, TeamId};
 use crate::types::{Time, WorkloadId};
@@ -9,7 +10,7 @@ impl Pending {
     /// Makes a class active, so that it is attempted.
     pub fn requeue(&mut self, class: ClassId) {
         if self.classes.get(&class).is_some_and(|class| !matches!(class.status, Status::Active)) {
-            self.update(class, |class| (class.status, class.put_off) = (Status::Active, false));
+            self.update(class, |class| class.status = Status::Active);
         }
     }
 
@@ -29,10 +30,14 @@ impl Pending {
     }
 
     /// Forgets the conditions that a class is blocked on: from the next generation on, any freed capacity lets it be attempted again.
+    /// An attempt that is due already stays due.
     pub fn unblock(&mut self, class: ClassId, generation: u64) {
-        if self.classes.get(&class).is_some_and(|class| !class.status.conditions().is_empty()) {
-            self.update(class, |class| class.status = Status::Backlog { since: generation });
-        }
+        let since = match self.classes.get(&class).map(|class| &class.status) {
+            Some(Status::Blocked { .. }) => generation,
+            Some(Status::MayPreempt { since, .. }) => *since,
+            _ => return,
+        };
+        self.update(class, |class| class.status = Status::Backlog { since });
     }
 
     /// Requeues at most `most` backlog classes with their last attempt before the generation. Returns how many.
@@ -44,38 +49,45 @@ impl Pending {
         classes.len()
     }
 
-    /// Requeues at most `most` classes that may preempt, with their last attempt before the generation: those that the guarantee of
-    /// their own team covers first, then borrowers, if they may search again now. Returns whether there were any.
+    /// Requeues at most `most` classes that may preempt, with their last attempt before the generation: those that are not paced first,
+    /// then borrowers, if they may search again now. Returns whether there were any.
     pub fn requeue_may_preempt(&mut self, generation: u64, most: usize, now: Time) -> bool {
-        let borrowers = self.retry.may_preempt(generation, true).take(self.pace.left(now));
-        let classes = self.retry.may_preempt(generation, false).chain(borrowers).take(most);
-        let classes: Vec<ClassId> = classes.collect();
+        let paced = self.due_searches(generation).take(self.pace.left(now));
+        let classes: Vec<ClassId> =
+            self.retry.may_preempt(generation, false).chain(paced).take(most).collect();
         for class in &classes {
             self.requeue(*class);
         }
         !classes.is_empty()
     }
 
+    /// The borrowers that are to search again: those first of which the search was put off.
+    fn due_searches(&self, generation: u64) -> impl Iterator<Item = ClassId> + '_ {
+        let put_off = self.retry.put_off().filter(|class| !self.is_active(*class));
+        put_off.chain(self.retry.may_preempt(generation, true))
+    }
+
     /// Whether [`Self::requeue_backlog`] or [`Self::requeue_may_preempt`] has a class left to requeue now.
     #[must_use]
     pub fn has_backlog(&self, generation: u64, now: Time) -> bool {
-        let waits = |borrowing| self.retry.may_preempt(generation, borrowing).next().is_some();
-        waits(false)
+        self.retry.may_preempt(generation, false).next().is_some()
             || self.retry.backlog(generation).next().is_some()
-            || self.pace.left(now) > 0 && waits(true)
+            || self.pace.left(now) > 0 && self.due_searches(generation).next().is_some()
     }
 
-    /// Whether victims are searched now for a workload that borrows: they are at once for a class for which they never were, else as
-    /// [`Pace`](crate::queue::pace::Pace) allows. Where they are not, the search is put off.
+    /// Whether victims are searched now for a workload that can only borrow: they are at once for a class for which they never were,
+    /// else as [`Pace`] allows, those first that have not searched for the longest time. Where they are
+    /// not, the search is put off.
     pub fn may_search(&mut self, id: &WorkloadId, generation: u64, now: Time) -> bool {
-        let Some(class) = self.class_of(id) else { return true };
-        let again = self.classes.get(&class).is_some_and(|class| class.searched.is_some());
-        let may = !again || self.pace.left(now) > 0;
-        self.pace.note(usize::from(again && may), now);
+        let class = self.class_of(id).and_then(|class| Some((class, self.classes.get(&class)?.searched)));
+        let Some((class, searched)) = class else { return true };
+        let left = self.pace.left(now);
+        let may = searched.is_none() || self.retry.put_off_before(searched, class, left) < left;
+        self.pace.note(usize::from(searched.is_some() && may), now);
         self.update(class, |class| {
-            class.put_off = !may;
+            class.put_off_now = !may;
             if may {
-                class.searched = Some(generation);
+                (class.searched, class.put_off) = (Some(generation), false);
             }
         });
         may
@@ -84,6 +96,11 @@ impl Pending {
     /// When more borrowers may search again, if some are to and none may now.
     #[must_use]
     pub fn next_search(&self, generation: u64, now: Time) -> Option<Time> {
-        self.pace.next(now).filter(|_| self.retry.may_preempt(generation, true).next().is_some())
+        self.pace.next(now).filter(|_| self.due_searches(generation).next().is_some())
+    }
+
+    /// Lets that many borrowers search again in a second.
+    pub fn set_pace(&mut self, searches: usize) {
+        self.pace = Pace::of(searches);
     }
 }

@@ -75,15 +75,17 @@ pub enum Blocked {
         conditions: Vec<Condition>,
         /// The guarantees that cover it.
         covered: Covered,
+        /// Whether it can only borrow, so that its searches are made at a [pace](crate::queue::pace::Pace).
+        paced: bool,
     },
     /// No condition is known that keeps it from starting.
     Unknown,
 }
 
 impl Blocked {
-    /// Whether preemption may let a workload start that borrows.
-    pub(super) fn is_borrowing(&self) -> bool {
-        matches!(self, Self::MayPreempt { covered: Covered::Beyond, .. })
+    /// Whether preemption may let a workload start that can only borrow.
+    pub(super) fn is_paced(&self) -> bool {
+        matches!(self, Self::MayPreempt { paced: true, .. })
     }
 
     /// Whether a workload is within guarantee that preemption may let start.
@@ -115,7 +117,7 @@ pub(super) enum Status {
     Blocked { until: Vec<Condition> },
     /// It cannot start before one of these conditions changes, unless preemption frees capacity for it. No
     /// preemption was possible in generation `since`.
-    MayPreempt { until: Vec<Condition>, covered: Covered, since: u64 },
+    MayPreempt { until: Vec<Condition>, covered: Covered, paced: bool, since: u64 },
 }
 
 impl Status {
@@ -123,7 +125,9 @@ impl Status {
     pub(super) fn blocked(found: Blocked, since: u64) -> Self {
         match found {
             Blocked::Until(until) => Self::Blocked { until },
-            Blocked::MayPreempt { conditions: until, covered } => Self::MayPreempt { until, covered, since },
+            Blocked::MayPreempt { conditions: until, covered, paced } => {
+                Self::MayPreempt { until, covered, paced, since }
+            }
             Blocked::Unknown => Self::Backlog { since },
         }
     }
@@ -166,8 +170,10 @@ pub(super) struct Class {
     pub(super) status: Status,
     /// The generation in which victims were searched last for it as a borrower, if they were.
     pub(super) searched: Option<u64>,
-    /// Whether such a search was put off at its last attempt.
+    /// Whether such a search was put off and is still to be made.
     pub(super) put_off: bool,
+    /// Whether it was put off in the attempt that is under way.
+    pub(super) put_off_now: bool,
     /// Why the first workload could not start at its last attempt.
     pub(super) refusal: Option<Verdict>,
 }
@@ -178,7 +184,8 @@ impl Class {
         self.waiting.first().map(|first| first.clone().with_user_usage(self.user_usage))
     }
 
-    /// The generation of its last search as a borrower, at most the one before a generation.
+    /// The generation of its last search as a borrower, or the one before a generation if that is earlier: it is attempted again in
+    /// this generation, after those that have not searched for longer.
     pub(super) fn search_before(&self, generation: u64) -> u64 {
         self.searched.unwrap_or(0).min(generation.saturating_sub(1))
     }

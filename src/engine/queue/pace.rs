@@ -6,25 +6,35 @@
 
 use std::time::Duration;
 
-use crate::types::Time;
+use crate::types::{SEARCHES_A_SECOND, Time};
 
-/// The most classes of borrowers that search again in one second. A search takes about a millisecond on a large cluster, so
-/// this is a tenth of a processor.
-const IN_A_SECOND: usize = 100;
 const SECOND: Duration = Duration::from_secs(1);
 
 /// How many classes of borrowers have searched again in the present second.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// When the first of them did; `None` before any has.
+    /// The most that may in one second.
+    most: usize,
+    /// When the first of them did, and the second began; `None` before any has.
     began: Option<Time>,
     searched: usize,
 }
 
+impl Default for Pace {
+    fn default() -> Self {
+        Self::of(SEARCHES_A_SECOND)
+    }
+}
+
 impl Pace {
+    /// A pace of that many searches in a second.
+    pub fn of(most: usize) -> Self {
+        Self { most, began: None, searched: 0 }
+    }
+
     /// How many more may search at a time.
     pub fn left(&self, now: Time) -> usize {
-        if self.is_over(now) { IN_A_SECOND } else { IN_A_SECOND.saturating_sub(self.searched) }
+        if self.is_over(now) { self.most } else { self.most.saturating_sub(self.searched) }
     }
 
     /// Notes that some search.

@@ -84,8 +84,17 @@ impl Pending {
             self.followers.insert(class);
         }
         let (waiting, status) = (BTreeSet::new(), Status::Active);
-        let new =
-            Class { team, key, waiting, user_usage, status, searched: None, put_off: false, refusal: None };
+        let new = Class {
+            team,
+            key,
+            waiting,
+            user_usage,
+            status,
+            searched: None,
+            put_off: false,
+            put_off_now: false,
+            refusal: None,
+        };
         self.classes.insert(class, Arc::new(new));
         class
     }
@@ -302,6 +311,15 @@ impl Pending {
         self.conditions.first_limited(team, |class| !except.contains_key(&class) && uses(class))
     }
 
+    /// Whether the workloads of a class may use a pool.
+    #[must_use]
+    pub fn may_use(&self, class: ClassId, pool: &Name) -> bool {
+        self.classes.get(&class).is_some_and(|class| match class.key.pools.is_empty() {
+            true => **pool == *DEFAULT_POOL,
+            false => class.key.pools.contains(pool),
+        })
+    }
+
     /// Whether a class is blocked on headroom of a shape.
     #[must_use]
     pub fn waits_for(&self, shape: HeadroomId) -> bool {
@@ -315,10 +333,9 @@ impl Pending {
     pub fn block(&mut self, id: &WorkloadId, blocked: Blocked, generation: u64, verdict: Verdict) {
         let Some(class) = self.class_of(id) else { return };
         self.update(class, |class| {
-            class.put_off &= !matches!(blocked, Blocked::Until(_));
-            let stale = class.put_off && blocked.is_borrowing();
-            let since = if stale { class.search_before(generation) } else { generation };
-            class.status = Status::blocked(blocked, since);
+            let put_off = std::mem::take(&mut class.put_off_now);
+            class.put_off = put_off && !matches!(blocked, Blocked::Until(_));
+            class.status = Status::blocked(blocked, generation);
             class.refusal = Some(verdict);
         });
     }
@@ -335,8 +352,8 @@ impl Pending {
         self.classes.get(&class).is_some_and(|class| matches!(class.status, Status::Blocked { .. }))
     }
 
-    /// Replaces the conditions of a blocked class, at a generation. Returns whether it is requeued instead. A borrower that may preempt
-    /// keeps its place among those that search again.
+    /// Replaces the conditions of a blocked class, at a generation. Returns whether it is requeued instead. A borrower keeps
+    /// its place among those that search again.
     ///
     /// A class that newly lacks headroom is requeued, because it may be due a reservation; so is one that has come within
     /// guarantee, because it may preempt before any borrower starts (law 9).
@@ -367,7 +384,7 @@ impl Pending {
             self.requeue(class);
         } else {
             self.update(class, |class| {
-                let since = if blocked.is_borrowing() { class.search_before(generation) } else { 0 };
+                let since = if blocked.is_paced() { class.search_before(generation) } else { 0 };
                 class.status = Status::blocked(blocked, since);
             });
         }

@@ -17,7 +17,12 @@ pub struct Settings {
     /// The time of the calendar at the time 0 of the engine, for the periods of budgets: 0 in a cluster, the date of the start in a
     /// simulation.
     pub calendar: Time,
+    /// How many classes of borrowers may search for victims again in one second.
+    pub searches_a_second: usize,
 }
+
+/// A search takes one to a few milliseconds on a large cluster, so these take a tenth of a processor or somewhat more.
+pub const SEARCHES_A_SECOND: usize = 100;
 
 /// The time after which Kubernetes itself ends the pods of a node that does not answer, unless they tolerate that for
 /// longer: the default of its flag `--default-unreachable-toleration-seconds`.
@@ -30,6 +35,7 @@ impl Default for Settings {
             defragmentation: None,
             unreachable_after: UNREACHABLE_AFTER,
             calendar: Time(0),
+            searches_a_second: SEARCHES_A_SECOND,
         }
     }
 }

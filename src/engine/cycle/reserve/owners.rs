@@ -9,7 +9,7 @@ use crate::cycle::reserve::review::{MAX_RESERVATIONS, earliest, is_possible, rev
 use crate::placement::waiting::{Attempt, WaitingWorkload};
 use crate::placement::{self, Capacity};
 use crate::prediction::timeline::Until;
-use crate::queue::order;
+use crate::queue::{WaitQueue, order};
 use crate::scheduler::Scheduler;
 use crate::scheduler::reservations::{Place, QuotaStart, Reservation, ReservedCapacity};
 use crate::state::workload::{Phase, WorkloadInfo};
@@ -178,19 +178,23 @@ pub fn note_refusal(
     if let Some(replaced) = replaced.filter(Reservation::keeps_quota) {
         scheduler.cursor.note_looser_below([replaced.root]);
     }
-    unblock_before(scheduler, &waiting.id);
+    unblock_before(scheduler, &waiting.id, best.pool);
     review(scheduler, best);
 }
 
-/// Forgets what the workloads before a new owner in its team are blocked on, if they lack capacity. When they were refused, nothing
-/// could be reserved for them; now any change may let one of them own the reservation (see [`may_become_owner`]).
-fn unblock_before(scheduler: &mut Scheduler, owner: &WorkloadId) {
-    let (pending, generation) = (&mut scheduler.queue.pending, scheduler.cursor.generation());
+/// Forgets what the workloads before a new owner in its team are blocked on that may use the same pool, if they lack capacity. When they
+/// were refused, nothing could be reserved for them; now any change may let one of them own the reservation (see
+/// [`may_become_owner`]), unless the pool has as many as it may have.
+fn unblock_before(scheduler: &mut Scheduler, owner: &WorkloadId, pool: PoolId) {
+    if is_full(scheduler, pool) {
+        return;
+    }
+    let Scheduler { state, queue: WaitQueue { pending, .. }, cursor, .. } = scheduler;
     for class in pending.before(owner) {
         let lacks_capacity =
             pending.refusal(class).is_some_and(|(verdict, _)| lacks_capacity(verdict.reason));
-        if lacks_capacity {
-            pending.unblock(class, generation);
+        if lacks_capacity && pending.may_use(class, state.quotas.pool_name(pool)) {
+            pending.unblock(class, cursor.generation());
         }
     }
 }
