@@ -57,9 +57,13 @@ pub fn blocked_on(scheduler: &mut Scheduler, id: &WorkloadId) -> Blocked {
 }
 
 /// Whether victims are searched for a workload in a pool at a [pace](crate::queue::pace): it can only borrow there. What the guarantee
-/// of its team holds, also if only without lower priorities of the team, searches whenever it may find victims (law 2).
+/// of its team holds, also if only without lower priorities of the team, searches whenever it may find victims (law 2). So does what
+/// may take over capacity that is nominated to its team.
 pub fn is_paced(state: &ClusterState, waiting: &WaitingWorkload, pool: PoolId) -> bool {
+    let usage = state.quotas.quota_usage(pool, waiting.team);
+    let mut asked = waiting.total.nonzero();
     !waiting.as_guaranteed
+        && !asked.any(|(resource, _)| usage.incoming(resource) > 0)
         && !state.quotas.own_guarantee_holds(pool, waiting.team, &waiting.total)
         && waiting.as_guaranteed(state, pool).is_none()
 }

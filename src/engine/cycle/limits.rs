@@ -42,6 +42,16 @@ fn due(scheduler: &Scheduler, now: Time) -> impl Iterator<Item = &WorkloadId> {
     passed.map(|(_, id)| id).filter(|id| !is_postponed(scheduler, id))
 }
 
+/// Requeues what fails at `now` if it cannot start, so that it is attempted before.
+pub fn attempt_due(scheduler: &mut Scheduler, now: Time) {
+    let due: Vec<WorkloadId> =
+        due(scheduler, now).filter(|id| fails_if_it_waits(scheduler, id)).cloned().collect();
+    let pending = &mut scheduler.queue.pending;
+    for class in due.iter().filter_map(|id| pending.class_of(id)).collect::<Vec<_>>() {
+        pending.requeue(class);
+    }
+}
+
 /// Whether a limit of a workload is reached at `now`.
 pub fn is_due(scheduler: &Scheduler, id: &WorkloadId, now: Time) -> bool {
     scheduler.deadlines.limits.of(id).is_some_and(|at| at <= now)

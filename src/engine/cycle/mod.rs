@@ -83,6 +83,7 @@ pub fn run(scheduler: &mut Scheduler, now: Time) -> Plan {
     // 7. Attempt the waiting workloads in order: admit, preempt, or say why not. Fail those that have waited for as long as
     //    their queue allows and could not start, and attempt the others without them. Preemptors that still wait for their
     //    nominated capacity have their place in this order for free capacity in their other pools.
+    limits::attempt_due(scheduler, now);
     attempts::run(scheduler, deferred, now, &mut plan);
     if !scheduler.cursor.cut_short && limits::fail_waiting(scheduler, now, &mut plan) {
         attempts::run(scheduler, BTreeSet::new(), now, &mut plan);

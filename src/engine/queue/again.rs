@@ -53,24 +53,22 @@ impl Pending {
     /// then borrowers, if they may search again now. Returns whether there were any.
     pub fn requeue_may_preempt(&mut self, generation: u64, most: usize, now: Time) -> bool {
         let paced = self.due_searches(generation).take(self.pace.left(now));
-        let classes: Vec<ClassId> =
-            self.retry.may_preempt(generation, false).chain(paced).take(most).collect();
+        let classes: Vec<ClassId> = self.retry.may_preempt(generation).chain(paced).take(most).collect();
         for class in &classes {
             self.requeue(*class);
         }
         !classes.is_empty()
     }
 
-    /// The borrowers that are to search again: those first of which the search was put off.
+    /// The borrowers that are to search again, the oldest search first.
     fn due_searches(&self, generation: u64) -> impl Iterator<Item = ClassId> + '_ {
-        let put_off = self.retry.put_off().filter(|class| !self.is_active(*class));
-        put_off.chain(self.retry.may_preempt(generation, true))
+        self.retry.searches(generation).filter(|class| !self.is_active(*class))
     }
 
     /// Whether [`Self::requeue_backlog`] or [`Self::requeue_may_preempt`] has a class left to requeue now.
     #[must_use]
     pub fn has_backlog(&self, generation: u64, now: Time) -> bool {
-        self.retry.may_preempt(generation, false).next().is_some()
+        self.retry.may_preempt(generation).next().is_some()
             || self.retry.backlog(generation).next().is_some()
             || self.pace.left(now) > 0 && self.due_searches(generation).next().is_some()
     }
@@ -79,15 +77,16 @@ impl Pending {
     /// else as [`Pace`] allows, those first that have not searched for the longest time. Where they are
     /// not, the search is put off.
     pub fn may_search(&mut self, id: &WorkloadId, generation: u64, now: Time) -> bool {
-        let class = self.class_of(id).and_then(|class| Some((class, self.classes.get(&class)?.searched)));
-        let Some((class, searched)) = class else { return true };
-        let left = self.pace.left(now);
-        let may = searched.is_none() || self.retry.put_off_before(searched, class, left) < left;
-        self.pace.note(usize::from(searched.is_some() && may), now);
+        let known = self.class_of(id).and_then(|class| Some((class, self.classes.get(&class)?)));
+        let Some((class, known)) = known else { return true };
+        let place = known.put_off.unwrap_or_else(|| known.search_before(generation));
+        let (again, left) = (known.searched.is_some(), self.pace.left(now));
+        let may = !again || self.retry.searches_before(place, class, left) < left;
+        self.pace.note(usize::from(again && may), now);
         self.update(class, |class| {
             class.put_off_now = !may;
             if may {
-                (class.searched, class.put_off) = (Some(generation), false);
+                (class.searched, class.put_off) = (Some(generation), None);
             }
         });
         may

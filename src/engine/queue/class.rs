@@ -170,8 +170,8 @@ pub(super) struct Class {
     pub(super) status: Status,
     /// The generation in which victims were searched last for it as a borrower, if they were.
     pub(super) searched: Option<u64>,
-    /// Whether such a search was put off and is still to be made.
-    pub(super) put_off: bool,
+    /// If such a search was put off, its place among those to be made: see [`Class::search_before`].
+    pub(super) put_off: Option<u64>,
     /// Whether it was put off in the attempt that is under way.
     pub(super) put_off_now: bool,
     /// Why the first workload could not start at its last attempt.
@@ -184,10 +184,18 @@ impl Class {
         self.waiting.first().map(|first| first.clone().with_user_usage(self.user_usage))
     }
 
-    /// The generation of its last search as a borrower, or the one before a generation if that is earlier: it is attempted again in
-    /// this generation, after those that have not searched for longer.
+    /// The generation of its last search as a borrower, or the one before a generation if that is earlier: so it is due in this
+    /// generation, after those that have not searched for longer.
     pub(super) fn search_before(&self, generation: u64) -> u64 {
         self.searched.unwrap_or(0).min(generation.saturating_sub(1))
+    }
+
+    /// Its place among the searches of borrowers that are due, or will be in a later generation; `None` if none is to be made.
+    pub(super) fn search_place(&self) -> Option<u64> {
+        self.put_off.or(match self.status {
+            Status::MayPreempt { paced: true, since, .. } => Some(since),
+            _ => None,
+        })
     }
 
     /// The demand of its workloads.

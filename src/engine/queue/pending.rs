@@ -91,7 +91,7 @@ impl Pending {
             user_usage,
             status,
             searched: None,
-            put_off: false,
+            put_off: None,
             put_off_now: false,
             refusal: None,
         };
@@ -333,8 +333,8 @@ impl Pending {
     pub fn block(&mut self, id: &WorkloadId, blocked: Blocked, generation: u64, verdict: Verdict) {
         let Some(class) = self.class_of(id) else { return };
         self.update(class, |class| {
-            let put_off = std::mem::take(&mut class.put_off_now);
-            class.put_off = put_off && !matches!(blocked, Blocked::Until(_));
+            let put_off = std::mem::take(&mut class.put_off_now) && !matches!(blocked, Blocked::Until(_));
+            class.put_off = put_off.then(|| class.search_before(generation));
             class.status = Status::blocked(blocked, generation);
             class.refusal = Some(verdict);
         });
@@ -385,6 +385,7 @@ impl Pending {
         } else {
             self.update(class, |class| {
                 let since = if blocked.is_paced() { class.search_before(generation) } else { 0 };
+                class.put_off = class.put_off.filter(|_| !matches!(blocked, Blocked::Until(_)));
                 class.status = Status::blocked(blocked, since);
             });
         }

@@ -10,24 +10,22 @@ use crate::types::ids::ClassId;
 pub struct Retry {
     /// Classes in the backlog, by the generation of their last attempt.
     backlog: BTreeSet<(u64, ClassId)>,
-    /// Classes that may preempt, by the generation of their last attempt: those that are not paced (`false`) first.
-    may_preempt: BTreeSet<(bool, u64, ClassId)>,
-    /// Classes with a search that was put off, by the generation of their last search.
-    put_off: BTreeSet<(Option<u64>, ClassId)>,
+    /// Classes that may preempt and are not paced, by the generation of their last attempt.
+    may_preempt: BTreeSet<(u64, ClassId)>,
+    /// Classes for which victims are searched at a pace, by their places.
+    searches: BTreeSet<(u64, ClassId)>,
 }
 
 impl Retry {
     /// Adds a class by its status, or removes it.
     pub(super) fn set(&mut self, id: ClassId, class: &Class, member: bool) {
         match class.status {
-            Status::Active | Status::Blocked { .. } => {}
             Status::Backlog { since } => set(&mut self.backlog, (since, id), member),
-            Status::MayPreempt { paced, since, .. } => {
-                set(&mut self.may_preempt, (paced, since, id), member);
-            }
+            Status::MayPreempt { paced: false, since, .. } => set(&mut self.may_preempt, (since, id), member),
+            _ => {}
         }
-        if class.put_off {
-            set(&mut self.put_off, (class.searched, id), member);
+        if let Some(place) = class.search_place() {
+            set(&mut self.searches, (place, id), member);
         }
     }
 
@@ -36,20 +34,19 @@ impl Retry {
         self.backlog.range(..(generation, ClassId::MIN)).map(|(_, class)| *class)
     }
 
-    /// The classes that may preempt and are paced or not, with their last attempt before a generation, the oldest attempt first.
-    pub fn may_preempt(&self, generation: u64, paced: bool) -> impl Iterator<Item = ClassId> + '_ {
-        let before = (paced, 0, ClassId::MIN)..(paced, generation, ClassId::MIN);
-        self.may_preempt.range(before).map(|(_, _, class)| *class)
+    /// The classes that may preempt and are not paced, with their last attempt before a generation, the oldest attempt first.
+    pub fn may_preempt(&self, generation: u64) -> impl Iterator<Item = ClassId> + '_ {
+        self.may_preempt.range(..(generation, ClassId::MIN)).map(|(_, class)| *class)
     }
 
-    /// The classes with a search that was put off, the oldest search first.
-    pub fn put_off(&self) -> impl Iterator<Item = ClassId> + '_ {
-        self.put_off.iter().map(|(_, class)| *class)
+    /// The classes with a search that is due in a generation, the oldest search first.
+    pub fn searches(&self, generation: u64) -> impl Iterator<Item = ClassId> + '_ {
+        self.searches.range(..(generation, ClassId::MIN)).map(|(_, class)| *class)
     }
 
-    /// How many classes with a search that was put off come before a class that searched last in that generation; at most `most`.
-    pub fn put_off_before(&self, searched: Option<u64>, class: ClassId, most: usize) -> usize {
-        self.put_off.range(..(searched, class)).take(most).count()
+    /// How many searches come before that of a class with a place; at most `most`.
+    pub fn searches_before(&self, place: u64, class: ClassId, most: usize) -> usize {
+        self.searches.range(..(place, class)).take(most).count()
     }
 }
 

@@ -174,21 +174,21 @@ pub fn note_refusal(
     release(scheduler, &waiting.id);
     let Some(best) = earliest_pool(scheduler, &scarce) else { return };
     let Some(reservation) = empty_reservation(scheduler, waiting, now) else { return };
+    let full = is_full(scheduler, best.pool);
     let replaced = scheduler.reservations.insert((best.pool, waiting.team), reservation);
     if let Some(replaced) = replaced.filter(Reservation::keeps_quota) {
         scheduler.cursor.note_looser_below([replaced.root]);
     }
-    unblock_before(scheduler, &waiting.id, best.pool);
+    if !full {
+        unblock_before(scheduler, &waiting.id, best.pool);
+    }
     review(scheduler, best);
 }
 
 /// Forgets what the workloads before a new owner in its team are blocked on that may use the same pool, if they lack capacity. When they
 /// were refused, nothing could be reserved for them; now any change may let one of them own the reservation (see
-/// [`may_become_owner`]), unless the pool has as many as it may have.
+/// [`may_become_owner`]).
 fn unblock_before(scheduler: &mut Scheduler, owner: &WorkloadId, pool: PoolId) {
-    if is_full(scheduler, pool) {
-        return;
-    }
     let Scheduler { state, queue: WaitQueue { pending, .. }, cursor, .. } = scheduler;
     for class in pending.before(owner) {
         let lacks_capacity =
