@@ -74,8 +74,7 @@ impl Pending {
     }
 
     /// Whether victims are searched now for a workload that can only borrow: they are at once for a class for which they never were,
-    /// else as [`Pace`] allows, those first that have not searched for the longest time. Where they are
-    /// not, the search is put off.
+    /// else as [`Pace`] allows, those first that have not searched for the longest time. Where they are not, the search is put off.
     pub fn may_search(&mut self, id: &WorkloadId, generation: u64, now: Time) -> bool {
         let known = self.class_of(id).and_then(|class| Some((class, self.classes.get(&class)?)));
         let Some((class, known)) = known else { return true };
