@@ -285,8 +285,8 @@ enum Cap {
 }
 
 fn spec() -> impl Strategy<Value = Spec> {
-    (prop::sample::select(vec!["a", "a", "b"]), 0..3_u8, 1..3_i64, 5..30_i64)
-        .prop_map(|(team, user, gpus, run)| Spec { team, queue: "train", user, gpus, run, limited: false })
+    (prop::sample::select(vec!["a", "a", "b"]), 0..3_u8, 1..3_i64, 5..30_i64, any::<bool>())
+        .prop_map(|(team, user, gpus, run, limited)| Spec { team, queue: "train", user, gpus, run, limited })
 }
 
 proptest! {
@@ -317,14 +317,14 @@ proptest! {
         ];
         let wanted = wanted.min(most).min(nodes.iter().copied().max().unwrap_or(0));
         let mut cluster = Cluster::new(&nodes, teams);
-        let with_limits = |spec: &Spec| Spec { limited, ..spec.clone() };
+        let with_limits = |spec: &Spec| Spec { limited: limited || spec.limited, ..spec.clone() };
         for spec in &first {
             cluster.submit(&with_limits(spec));
             cluster.advance(seconds(2));
         }
         let owner = Spec { limited, ..job(wanted) };
         let (mut stream, before): (Vec<Spec>, usize) = (stream.iter().map(with_limits).collect(), cluster.submitted);
-        stream.push(Spec { limited, team: "a", ..stream[0].clone() });
+        stream.push(Spec { team: "a", ..stream[0].clone() });
         let id = cluster.submit(&owner);
         let (from, mut foretold): (Time, Option<Time>) = (cluster.run.now(), None);
         // Those before it have ended after as many longest runs; then it reserves, and those that run end once more.
@@ -445,4 +445,24 @@ fn law_8_a_workload_that_is_about_to_end_lets_decisions_come_to_rest() {
         (world.now, deadlines) = (next.max(world.now), deadlines + 1);
         assert!(deadlines < 50, "decisions never come to rest");
     }
+}
+
+/// Each workload of the other team becomes an owner in turn, with a start on another node that its run times tell. That start
+/// gives it no claim to the node that was reserved before.
+#[test]
+fn owners_with_a_predicted_start_elsewhere_leave_the_nodes_of_an_older_reservation() {
+    let queues = vec![queue("train", None)];
+    let teams = vec![
+        with_queues(team("a", None, 0, Some(6)), queues.clone()),
+        with_queues(team("b", None, 0, None), queues),
+    ];
+    let mut cluster = Cluster::new(&[5, 3, 3], teams);
+    for run in [15, 12, 10, 14] {
+        cluster.submit(&Spec { run, ..job(1) });
+        cluster.advance(seconds(2));
+    }
+    let short = Spec { run: 7, ..job(1) };
+    let stream = [Spec { team: "b", ..short.clone() }, Spec { run: 25, ..job(1) }, short];
+    let (_, start) = cluster.behind(&job(5), &stream, seconds(200));
+    assert!(start.is_some_and(|start| start <= Time(60_000)), "{start:?}");
 }

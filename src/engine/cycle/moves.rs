@@ -1,10 +1,12 @@
 //! Workloads that are moved for a preemptor and lose the nodes to which they move, for instance because these were cordoned.
 //!
 //! A move costs a workload a restart, never its place: it was moved because it could not be evicted (laws 3 and 4). So it moves to
-//! other nodes, and where there are none beside its preemptor, it starts again where it ran and the preemptor plans again.
+//! other nodes, and where there are none beside its preemptor, it starts again where it ran and the preemptor plans again. Once the
+//! preemptor has started, so does what another team moves to that place.
 
 use crate::cycle::nominate::{self, message_for};
 use crate::cycle::nominated_plan::{as_planned, freed_by, waiting_for};
+use crate::cycle::requeue;
 use crate::placement::waiting::WaitingWorkload;
 use crate::placement::{self, Capacity, Placement};
 use crate::preemption::Take;
@@ -23,17 +25,30 @@ pub fn run(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
         return;
     }
     for place in scheduler.nominations.places(|nomination| nomination.moves) {
-        let preemptor = scheduler.without_nomination(place, |scheduler, nomination| {
-            let (nomination, preemptor) = match next_placement(scheduler, &nomination) {
+        let taken = scheduler.without_nomination(place, |scheduler, nomination| {
+            let (nomination, taken) = match next_placement(scheduler, &nomination) {
                 Some(placement) => (to(&scheduler.state, nomination, placement), None),
-                None => instead_of_preemptor(scheduler, nomination),
+                None => in_place_of_another(scheduler, nomination),
             };
-            (Some(nomination), preemptor)
+            (Some(nomination), taken)
         });
-        if let Some(preemptor) = preemptor.flatten() {
-            nominate::progress_of(scheduler, &preemptor, now, plan);
+        match taken.flatten() {
+            Some(Taken::FromPreemptor(preemptor)) => nominate::progress_of(scheduler, &preemptor, now, plan),
+            Some(Taken::FromMover(other)) => {
+                scheduler.end_nomination(&other);
+                requeue::queue_again(scheduler, &other);
+            }
+            None => {}
         }
     }
+}
+
+/// The workload from which one that moves takes the place.
+enum Taken {
+    /// Its preemptor, which plans again.
+    FromPreemptor(WorkloadId),
+    /// Another one that moves, which waits in the queue again.
+    FromMover(WorkloadId),
 }
 
 /// The place of the nomination for which a workload moves.
@@ -77,27 +92,55 @@ fn to(state: &ClusterState, nomination: Nomination, placement: Placement) -> Nom
     other
 }
 
-/// Lets a workload that moves start in the place of its preemptor, best where it ran, if the preemptor could not have evicted it;
-/// returns the preemptor then.
-fn instead_of_preemptor(
-    scheduler: &mut Scheduler,
-    nomination: Nomination,
-) -> (Nomination, Option<WorkloadId>) {
-    let place = preemptor_of(scheduler, &nomination.id).filter(|place| {
-        let preemptor = scheduler.nominations.at(*place);
-        preemptor.is_some_and(|preemptor| keeps_its_place(&scheduler.state, &nomination, preemptor.team))
-    });
-    let found = place.and_then(|place| {
-        scheduler.without_nomination(place, |scheduler, preemptor| {
-            let found = best_where_it_ran(&scheduler.state, &nomination);
-            let found = found.map(|placement| (placement, preemptor.id.clone()));
-            (Some(preemptor), found)
-        })?
-    });
+/// Lets a workload that moves start in the place of a workload that could not have evicted it: its preemptor, or once that has
+/// started, another one that moves.
+fn in_place_of_another(scheduler: &mut Scheduler, nomination: Nomination) -> (Nomination, Option<Taken>) {
+    let found = match preemptor_of(scheduler, &nomination.id) {
+        Some(place) => in_place_of_preemptor(scheduler, &nomination, place),
+        None => in_place_of_mover(scheduler, &nomination),
+    };
     match found {
-        Some((placement, preemptor)) => (to(&scheduler.state, nomination, placement), Some(preemptor)),
+        Some((placement, taken)) => (to(&scheduler.state, nomination, placement), Some(taken)),
         None => (nomination, None),
     }
+}
+
+/// The place of the preemptor, best where the workload ran.
+fn in_place_of_preemptor(
+    scheduler: &mut Scheduler,
+    nomination: &Nomination,
+    place: u64,
+) -> Option<(Placement, Taken)> {
+    let team = scheduler.nominations.at(place)?.team;
+    if !keeps_its_place(&scheduler.state, nomination, team) {
+        return None;
+    }
+    let found = scheduler.without_nomination(place, |scheduler, preemptor| {
+        let found = best_where_it_ran(&scheduler.state, nomination);
+        let found = found.map(|placement| (placement, Taken::FromPreemptor(preemptor.id.clone())));
+        (Some(preemptor), found)
+    });
+    found.flatten()
+}
+
+/// Where the workload ran, if what another team moves to there leaves it.
+fn in_place_of_mover(scheduler: &mut Scheduler, nomination: &Nomination) -> Option<(Placement, Taken)> {
+    let ran = nomination.info(&scheduler.state)?.usage.nodes.clone();
+    let there = |node: &NodeId| ran.contains_key(node);
+    let others = scheduler
+        .nominations
+        .places(|other| other.moves && other.team != nomination.team && other.placement.keys().any(there));
+    others.into_iter().find_map(|place| {
+        let found = scheduler.without_nomination(place, |scheduler, other| {
+            let state = &scheduler.state;
+            let keeps = keeps_its_place(state, nomination, other.team);
+            let waiting = waiting_for(state, nomination).filter(|_| keeps);
+            let found = waiting.and_then(|it| settled(state, &it, nomination, &Freed::new(), there));
+            let found = found.map(|placement| (placement, Taken::FromMover(other.id.clone())));
+            (Some(other), found)
+        });
+        found.flatten()
+    })
 }
 
 /// A placement of a workload that moves on what is free, on the nodes where it ran if it fits there.
