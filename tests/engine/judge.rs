@@ -241,6 +241,15 @@ pub fn are_exchanged(
     })
 }
 
+/// Whether that is so and no team above uses more than before: then a victim may leave its team below the guarantee, as for any
+/// workload within guarantee.
+pub fn are_exchanged_in_full(world: &World, job: &Job, [before, after]: [&Usage; 2], more: i64) -> bool {
+    world.path(&job.workload.team).iter().all(|team| {
+        after.counted(team) + more <= world.guaranteed(team)
+            || *team != job.workload.team && after[team] + more <= before[team]
+    })
+}
+
 /// Every set of running workloads that may be evicted and without which `job` starts, if `holds` says so of the usage before
 /// and after.
 fn preemption_sets_where(

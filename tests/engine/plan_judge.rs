@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 use sluice_engine::types::{Action, EvictReason, WorkloadId};
 
-use super::judge::{Against, are_exchanged, evict_from, fair_shares};
+use super::judge::{Against, are_exchanged, are_exchanged_in_full, evict_from, fair_shares};
 use super::ops::ids;
 use super::usage::{Usage, charge, evicted_by, guarantees_hold, nominated};
 use super::world::{Job, World};
@@ -119,8 +119,11 @@ impl PlanJudge<'_> {
             false => Against::Borrower,
         };
         let below_guarantee = self.evict_others(preemptor, &others, against)?;
-        let is_exchange =
-            below_guarantee == 0 && are_exchanged(world, preemptor, &victims, [&usage, &self.usage], more);
+        let usages = [&usage, &self.usage];
+        let is_exchange = match below_guarantee {
+            0 => are_exchanged(world, preemptor, &victims, usages, more),
+            _ => are_exchanged_in_full(world, preemptor, usages, more),
+        };
         self.evicted.extend(ids(victims));
         let mut after = self.usage.clone();
         charge(world, &mut after, preemptor, more);

@@ -2,7 +2,7 @@
 //!
 //! A move costs a workload a restart, never its place: it was moved because it could not be evicted (laws 3 and 4). So it moves to
 //! other nodes, and where there are none beside its preemptor, it starts again where it ran and the preemptor plans again. Once the
-//! preemptor has started, so does what another team moves to that place.
+//! preemptor has started or plans elsewhere, it does so in the place of what another team has nominated there.
 
 use crate::cycle::nominate::{self, message_for};
 use crate::cycle::nominated_plan::{as_planned, freed_by, waiting_for};
@@ -34,7 +34,7 @@ pub fn run(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
         });
         match taken.flatten() {
             Some(Taken::FromPreemptor(preemptor)) => nominate::progress_of(scheduler, &preemptor, now, plan),
-            Some(Taken::FromMover(other)) => {
+            Some(Taken::FromOther(other)) => {
                 scheduler.end_nomination(&other);
                 requeue::queue_again(scheduler, &other);
             }
@@ -47,8 +47,8 @@ pub fn run(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
 enum Taken {
     /// Its preemptor, which plans again.
     FromPreemptor(WorkloadId),
-    /// Another one that moves, which waits in the queue again.
-    FromMover(WorkloadId),
+    /// Another one that waits for that place, which is queued again.
+    FromOther(WorkloadId),
 }
 
 /// The place of the nomination for which a workload moves.
@@ -93,11 +93,11 @@ fn to(state: &ClusterState, nomination: Nomination, placement: Placement) -> Nom
 }
 
 /// Lets a workload that moves start in the place of a workload that could not have evicted it: its preemptor, or once that has
-/// started, another one that moves.
+/// started or plans elsewhere, another one to which capacity is nominated where it ran.
 fn in_place_of_another(scheduler: &mut Scheduler, nomination: Nomination) -> (Nomination, Option<Taken>) {
     let found = match preemptor_of(scheduler, &nomination.id) {
         Some(place) => in_place_of_preemptor(scheduler, &nomination, place),
-        None => in_place_of_mover(scheduler, &nomination),
+        None => where_it_ran(scheduler, &nomination),
     };
     match found {
         Some((placement, taken)) => (to(&scheduler.state, nomination, placement), Some(taken)),
@@ -123,20 +123,20 @@ fn in_place_of_preemptor(
     found.flatten()
 }
 
-/// Where the workload ran, if what another team moves to there leaves it.
-fn in_place_of_mover(scheduler: &mut Scheduler, nomination: &Nomination) -> Option<(Placement, Taken)> {
+/// Where the workload ran, without what is nominated there to a workload of another team.
+fn where_it_ran(scheduler: &mut Scheduler, nomination: &Nomination) -> Option<(Placement, Taken)> {
     let ran = nomination.info(&scheduler.state)?.usage.nodes.clone();
     let there = |node: &NodeId| ran.contains_key(node);
     let others = scheduler
         .nominations
-        .places(|other| other.moves && other.team != nomination.team && other.placement.keys().any(there));
+        .places(|other| other.team != nomination.team && other.placement.keys().any(there));
     others.into_iter().find_map(|place| {
         let found = scheduler.without_nomination(place, |scheduler, other| {
             let state = &scheduler.state;
             let keeps = keeps_its_place(state, nomination, other.team);
             let waiting = waiting_for(state, nomination).filter(|_| keeps);
             let found = waiting.and_then(|it| settled(state, &it, nomination, &Freed::new(), there));
-            let found = found.map(|placement| (placement, Taken::FromMover(other.id.clone())));
+            let found = found.map(|placement| (placement, Taken::FromOther(other.id.clone())));
             (Some(other), found)
         });
         found.flatten()
