@@ -48,6 +48,8 @@ pub struct Timeline {
     certain: Ordered,
     /// Ends that are estimated from similar runs.
     estimated: Ordered,
+    /// A number that changes with every end.
+    revision: u64,
 }
 
 /// Capacity that becomes free at some time: a start time and a placement.
@@ -96,6 +98,7 @@ impl Timeline {
             index.entry(known.pool).or_default().insert((end, id.clone()));
         }
         self.known.insert(id.clone(), known);
+        self.revision += 1;
     }
 
     /// The index that lists a workload with an expected end, and that end.
@@ -106,6 +109,7 @@ impl Timeline {
 
     fn forget(&mut self, id: &WorkloadId) {
         let Some(known) = self.known.remove(id) else { return };
+        self.revision += 1;
         let Some((index, end)) = self.index(&known) else { return };
         if let Some(ids) = index.get_mut(&known.pool) {
             ids.remove(&(end, id.clone()));
@@ -128,6 +132,12 @@ impl Timeline {
             let end = end.filter(|end| Some(*end) > known.end);
             self.set(&id, Record { end, ..known });
         }
+    }
+
+    /// A number that changes with every expected end.
+    #[must_use]
+    pub fn revision(&self) -> u64 {
+        self.revision
     }
 
     /// The latest expected end of a running workload. `None` when it cannot be predicted.

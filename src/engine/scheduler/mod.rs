@@ -4,6 +4,7 @@ pub mod cursor;
 pub mod deadlines;
 pub mod ended_pods;
 pub mod gangs;
+pub mod level_ends;
 pub mod misplaced;
 pub mod nomination;
 pub mod nominations;
@@ -19,6 +20,7 @@ use crate::state::workload::Phase;
 use crate::types::{Settings, Time, WorkloadId};
 use cursor::CycleCursor;
 use deadlines::Deadlines;
+use level_ends::LevelEnds;
 use nominations::Nominations;
 use reservations::ReservationTable;
 use retries::Retries;
@@ -36,6 +38,8 @@ pub struct Scheduler {
     pub prediction: Prediction,
     /// Capacity kept for workloads that cannot start yet.
     pub reservations: ReservationTable,
+    /// When what holds quota ends, by level; counted again when anything changes.
+    pub level_ends: LevelEnds,
     /// Capacity that is being freed, with its preemptors.
     pub nominations: Nominations,
     /// Pauses after refused writes, misplaced pods and gangs that did not become ready.

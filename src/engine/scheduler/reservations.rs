@@ -66,7 +66,7 @@ pub enum QuotaStart {
 }
 
 /// A level of a path that limits what workloads may use.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// The limit of a team.
     Limit(TeamId),

@@ -10,8 +10,8 @@ use crate::cycle::reserve::binding::{backfills, ends_by, likely_end_in_the_way, 
 use crate::explain;
 use crate::placement::waiting::WaitingWorkload;
 use crate::prediction::timeline::running_admission;
-use crate::scheduler::Scheduler;
 use crate::scheduler::reservations::{Level, QuotaStart, Reservation, ReservedCapacity};
+use crate::scheduler::{Scheduler, level_ends};
 use crate::state::cluster::ClusterState;
 use crate::state::lending;
 use crate::state::workload::WorkloadInfo;
@@ -35,6 +35,12 @@ impl Cap {
     /// Whether it caps what workloads hold in a pool: its own, or any for the limit of a queue.
     fn counts(&self, pool: PoolId) -> bool {
         self.pool == pool || matches!(self.level, Level::Queue(..))
+    }
+
+    /// The resource at its level, in its pool or in all of them.
+    fn place(&self) -> level_ends::Place {
+        let pool = if matches!(self.level, Level::Queue(..)) { None } else { Some(self.pool) };
+        (pool, self.level.clone(), self.resource)
     }
 
     /// Whether a cap on another workload is the same.
@@ -143,7 +149,7 @@ fn kept_before(scheduler: &Scheduler, waiting: &WaitingWorkload, cap: &Cap) -> i
 /// When the quota on a workload's whole path is free for it, beside what owners before it keep; `None` when its limits, or other
 /// teams as they lend, do not allow it at all.
 pub fn quota_start(
-    scheduler: &Scheduler,
+    scheduler: &mut Scheduler,
     waiting: &WaitingWorkload,
     pool: PoolId,
     now: Time,
@@ -166,22 +172,32 @@ pub fn quota_start(
 }
 
 /// When a cap leaves enough for a workload beside what owners before it keep.
-fn cap_start(scheduler: &Scheduler, waiting: &WaitingWorkload, cap: &Cap, now: Time) -> QuotaStart {
-    let ends = LazyCell::new(|| {
-        let holders = holders(&scheduler.state, cap);
-        let ends = holders.filter_map(|(info, held)| Some((end(scheduler, info, now)?, held)));
-        in_order(ends)
-    });
-    let after = |short: i64| match short > 0 {
-        true => when_ended(&ends, short).map_or(QuotaStart::Unpredictable, |at| QuotaStart::At(at.max(now))),
-        false => QuotaStart::Now,
-    };
+fn cap_start(scheduler: &mut Scheduler, waiting: &WaitingWorkload, cap: &Cap, now: Time) -> QuotaStart {
     // What is kept for others costs more to count, and never makes a start predictable that is not.
     let short = cap.used.saturating_add(cap.asked).saturating_sub(cap.most);
-    match after(short) {
+    match freed_start(scheduler, cap, short, now) {
         QuotaStart::Unpredictable => QuotaStart::Unpredictable,
-        _ => after(short.saturating_add(kept_before(scheduler, waiting, cap))),
+        _ => {
+            let short = short.saturating_add(kept_before(scheduler, waiting, cap));
+            freed_start(scheduler, cap, short, now)
+        }
     }
+}
+
+/// When that much of what a cap counts has ended.
+fn freed_start(scheduler: &mut Scheduler, cap: &Cap, short: i64, now: Time) -> QuotaStart {
+    if short <= 0 {
+        return QuotaStart::Now;
+    }
+    let mut known = std::mem::take(&mut scheduler.level_ends);
+    let seen = (scheduler.state.last_revision(), scheduler.prediction.timeline.revision(), now);
+    let ends = known.at(cap.place(), seen, || {
+        let holders = holders(&scheduler.state, cap);
+        in_order(holders.filter_map(|(info, held)| Some((end(scheduler, info, now)?, held))))
+    });
+    let start = when_ended(ends, short).map_or(QuotaStart::Unpredictable, |at| QuotaStart::At(at.max(now)));
+    scheduler.level_ends = known;
+    start
 }
 
 /// Ends of holders in order, with what each holds.
