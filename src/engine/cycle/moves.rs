@@ -2,11 +2,10 @@
 //!
 //! A move costs a workload a restart, never its place: it was moved because it could not be evicted (laws 3 and 4). So it moves to
 //! other nodes, and where there are none beside its preemptor, it starts again where it ran and the preemptor plans again. Once the
-//! preemptor has started or plans elsewhere, it does so in the place of what another team has nominated there.
+//! preemptor has started or plans elsewhere, it does so in the place of what another team has nominated there, while its pods end.
 
 use crate::cycle::nominate::{self, message_for};
 use crate::cycle::nominated_plan::{as_planned, freed_by, waiting_for};
-use crate::cycle::requeue;
 use crate::placement::waiting::WaitingWorkload;
 use crate::placement::{self, Capacity, Placement};
 use crate::preemption::Take;
@@ -35,8 +34,9 @@ pub fn run(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
         match taken.flatten() {
             Some(Taken::FromPreemptor(preemptor)) => nominate::progress_of(scheduler, &preemptor, now, plan),
             Some(Taken::FromOther(other)) => {
-                scheduler.end_nomination(&other);
-                requeue::queue_again(scheduler, &other);
+                if let Some(nomination) = scheduler.end_nomination(&other) {
+                    nominate::end(scheduler, &nomination);
+                }
             }
             None => {}
         }
@@ -123,13 +123,15 @@ fn in_place_of_preemptor(
     found.flatten()
 }
 
-/// Where the workload ran, without what is nominated there to a workload of another team.
+/// Where the workload ran, without what is nominated there to a workload of another team that did not run there too.
 fn where_it_ran(scheduler: &mut Scheduler, nomination: &Nomination) -> Option<(Placement, Taken)> {
     let ran = nomination.info(&scheduler.state)?.usage.nodes.clone();
     let there = |node: &NodeId| ran.contains_key(node);
-    let others = scheduler
-        .nominations
-        .places(|other| other.team != nomination.team && other.placement.keys().any(there));
+    let state = &scheduler.state;
+    let others = scheduler.nominations.places(|other| {
+        let ran_there = other.info(state).is_some_and(|info| info.usage.nodes.keys().any(there));
+        other.team != nomination.team && other.placement.keys().any(there) && !ran_there
+    });
     others.into_iter().find_map(|place| {
         let found = scheduler.without_nomination(place, |scheduler, other| {
             let state = &scheduler.state;

@@ -172,8 +172,8 @@ fn next_step(
     as_planned.or_else(elsewhere).map_or(NextStep::End, NextStep::Wait)
 }
 
-/// Ends a nomination; its workload waits again.
-fn end(scheduler: &mut Scheduler, nomination: &Nomination) {
+/// Notes that a nomination has ended; its workload waits again.
+pub fn end(scheduler: &mut Scheduler, nomination: &Nomination) {
     if let Some(change) = scheduler.cursor.latest_change().cloned() {
         let broken = BrokenPlan { why: Broken::After(change), victims: nomination.victims.clone() };
         scheduler.nominations.broken.insert(nomination.id.clone(), broken);

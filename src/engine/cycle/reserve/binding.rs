@@ -128,9 +128,14 @@ impl<'a> Precedence<'a> {
     fn is_before(&self, reservation: &Reservation, slot: &Slot) -> bool {
         let Self { scheduler, pool, within_guarantee, .. } = *self;
         let owner_is_within = owner_is_within_guarantee(scheduler, pool, reservation);
-        // Of two owners without a predicted start one is not bound by the other, or both would wait for ever: the one with the
-        // older reservation. A predicted start was found beside what was reserved before, and is no claim to that.
-        let goes_first = |own: &Reservation| own.slot().is_some() && is_older(scheduler, own, reservation);
+        // Of two owners one is not bound by the other, or both would wait for ever: the one with a predicted start on nodes that
+        // both count on, else the one with the older reservation. A predicted start elsewhere is no claim to these nodes.
+        let counts_on = |own: &Slot| own.placement.keys().any(|node| slot.placement.contains_key(node));
+        let goes_first = |own: &Reservation| {
+            own.slot().is_some_and(|own_slot| {
+                own_slot.at.is_some() && counts_on(own_slot) || is_older(scheduler, own, reservation)
+            })
+        };
         if slot.at.is_none() && within_guarantee == owner_is_within && self.own.is_some_and(goes_first) {
             return true;
         }
