@@ -149,7 +149,7 @@ proptest! {
                     let held: i64 = held.map(|(id, pods)| gpus(&cluster, id, *pods)).sum();
                     held + started + least(by) <= guarantee_of(by)
                 });
-                // It may be that of another workload of the team, which comes after this one.
+                // The pod that is covered in part may be of another workload of the team that shrinks too.
                 let shrunk_of_team = taken.iter().filter(|other| {
                     other.after > 0 && cluster.objects[&other.id].team == *team
                 });

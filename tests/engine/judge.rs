@@ -241,8 +241,8 @@ pub fn are_exchanged(
     })
 }
 
-/// Whether that is so and no team above uses more than before: then a victim may leave its team below the guarantee, as for any
-/// workload within guarantee.
+/// Whether the guarantee of a job's own team holds `more` of it, and each team above stays within its guarantee or uses no more than
+/// before. Then a victim may leave its team below the guarantee, as for a workload that all guarantees on the path hold.
 pub fn are_exchanged_in_full(world: &World, job: &Job, [before, after]: [&Usage; 2], more: i64) -> bool {
     world.path(&job.workload.team).iter().all(|team| {
         after.counted(team) + more <= world.guaranteed(team)

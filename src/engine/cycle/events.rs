@@ -16,7 +16,7 @@ use crate::types::{
 pub fn apply(scheduler: &mut Scheduler, event: Event, now: Time) {
     accrue(scheduler, now);
     pass_budgets(scheduler, now);
-    // What is at a level follows from the teams too, which have no revision.
+    // The ends by level depend on the tree of teams too, which has no revision.
     scheduler.level_ends.clear();
     if !is_echo(scheduler, &event) {
         scheduler.cursor.note_event(change(&event));

@@ -2,7 +2,8 @@
 //!
 //! A move costs a workload a restart, never its place: it was moved because it could not be evicted (laws 3 and 4). So it moves to
 //! other nodes, and where there are none beside its preemptor, it starts again where it ran and the preemptor plans again. Once the
-//! preemptor has started or plans elsewhere, it does so in the place of what another team has nominated there, while its pods end.
+//! preemptor has started or plans elsewhere, it returns to the nodes where its pods still end, and a workload of another team to which
+//! that capacity was nominated waits in the queue again.
 
 use crate::cycle::nominate::{self, message_for};
 use crate::cycle::nominated_plan::{as_planned, freed_by, waiting_for};
@@ -97,7 +98,7 @@ fn to(state: &ClusterState, nomination: Nomination, placement: Placement) -> Nom
 fn in_place_of_another(scheduler: &mut Scheduler, nomination: Nomination) -> (Nomination, Option<Taken>) {
     let found = match preemptor_of(scheduler, &nomination.id) {
         Some(place) => in_place_of_preemptor(scheduler, &nomination, place),
-        None => where_it_ran(scheduler, &nomination),
+        None => in_place_of_other(scheduler, &nomination),
     };
     match found {
         Some((placement, taken)) => (to(&scheduler.state, nomination, placement), Some(taken)),
@@ -123,8 +124,9 @@ fn in_place_of_preemptor(
     found.flatten()
 }
 
-/// Where the workload ran, without what is nominated there to a workload of another team that did not run there too.
-fn where_it_ran(scheduler: &mut Scheduler, nomination: &Nomination) -> Option<(Placement, Taken)> {
+/// The place of a workload of another team to which capacity is nominated on nodes where this one's pods still end, and which did not
+/// run there itself.
+fn in_place_of_other(scheduler: &mut Scheduler, nomination: &Nomination) -> Option<(Placement, Taken)> {
     let ran = nomination.info(&scheduler.state)?.usage.nodes.clone();
     let there = |node: &NodeId| ran.contains_key(node);
     let state = &scheduler.state;

@@ -8,7 +8,7 @@ use crate::types::Time;
 use crate::types::ids::PoolId;
 
 /// One resource at a level in a pool; all pools for a queue.
-pub type Place = (Option<PoolId>, Level, usize);
+pub type LevelResource = (Option<PoolId>, Level, usize);
 
 /// Expected ends, the earliest first, with the amounts in thousandths that end then.
 pub type Ends = Vec<(Time, i64)>;
@@ -18,7 +18,7 @@ pub type Ends = Vec<(Time, i64)>;
 pub struct LevelEnds {
     /// The revisions of the workloads and of the timeline, and the time.
     seen: (u64, u64, Time),
-    known: BTreeMap<Place, Ends>,
+    known: BTreeMap<LevelResource, Ends>,
 }
 
 impl LevelEnds {
@@ -28,11 +28,11 @@ impl LevelEnds {
     }
 
     /// The ends at a level, which `count` counts unless they are known from the same revisions and time.
-    pub fn at(&mut self, place: Place, seen: (u64, u64, Time), count: impl FnOnce() -> Ends) -> &Ends {
+    pub fn at(&mut self, of: LevelResource, seen: (u64, u64, Time), count: impl FnOnce() -> Ends) -> &Ends {
         if self.seen != seen {
             self.known.clear();
             self.seen = seen;
         }
-        self.known.entry(place).or_insert_with(count)
+        self.known.entry(of).or_insert_with(count)
     }
 }

@@ -38,7 +38,7 @@ impl Cap {
     }
 
     /// The resource at its level, in its pool or in all of them.
-    fn place(&self) -> level_ends::Place {
+    fn level_resource(&self) -> level_ends::LevelResource {
         let pool = if matches!(self.level, Level::Queue(..)) { None } else { Some(self.pool) };
         (pool, self.level.clone(), self.resource)
     }
@@ -191,7 +191,7 @@ fn freed_start(scheduler: &mut Scheduler, cap: &Cap, short: i64, now: Time) -> Q
     }
     let mut known = std::mem::take(&mut scheduler.level_ends);
     let seen = (scheduler.state.last_revision(), scheduler.prediction.timeline.revision(), now);
-    let ends = known.at(cap.place(), seen, || {
+    let ends = known.at(cap.level_resource(), seen, || {
         let holders = holders(&scheduler.state, cap);
         in_order(holders.filter_map(|(info, held)| Some((end(scheduler, info, now)?, held))))
     });
