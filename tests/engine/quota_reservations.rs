@@ -276,6 +276,25 @@ fn the_turn_of_a_user_is_kept_against_all_that_was_submitted_later() {
     assert_eq!(start, Some(Time(40_000)));
 }
 
+/// Each workload of team b has a true time limit, so the next one has a predicted start on the only node at once, and the reservation of
+/// team a's, which needs all of it and has no predicted start, finds no nodes beside that.
+#[test]
+fn an_older_reservation_without_nodes_gets_those_that_come_free_before_a_younger_one() {
+    let queues = vec![queue("train", None)];
+    let teams = vec![
+        with_queues(team("a", None, 0, Some(5)), queues.clone()),
+        with_queues(team("b", None, 0, None), queues),
+    ];
+    let mut cluster = Cluster::new(&[3], teams);
+    cluster.submit(&Spec { run: 5, ..job(1) });
+    cluster.advance(seconds(2));
+    let own = Spec { run: 21, ..job(1) };
+    let other = Spec { team: "b", run: 16, limited: true, ..job(1) };
+    let (_, start) = cluster.behind(&job(3), &[own.clone(), other, own], seconds(150));
+    // It reserves at 22 s. One of b starts at 35 s by a reservation that is older, and ends at 51 s.
+    assert_eq!(start, Some(Time(51_000)));
+}
+
 /// A limit that stands in the way of the workload.
 #[derive(Clone, Copy, Debug)]
 enum Cap {

@@ -6,6 +6,7 @@ use crate::cycle::{blocked, evict, limits, reserve, settled, take_free, take_ove
 use crate::explain;
 use crate::placement::waiting::Attempt;
 use crate::preemption::{Take, Victims};
+use crate::queue::again::SearchTurn;
 use crate::scheduler::Scheduler;
 use crate::scheduler::nomination::Victim;
 use crate::types::Plan;
@@ -27,7 +28,7 @@ pub enum Preemption {
 pub fn preempt(
     scheduler: &mut Scheduler,
     attempt: Attempt<'_>,
-    turn: &mut Option<bool>,
+    turn: &mut Option<SearchTurn>,
     plan: &mut Plan,
 ) -> Preemption {
     let Attempt { waiting, pool, .. } = attempt;
@@ -53,12 +54,18 @@ pub fn preempt(
     if !blocked::may_preempt(scheduler, waiting, pool) {
         return Preemption::NotSearched;
     }
-    if waits_for_its_turn(scheduler, attempt) && !*turn.get_or_insert_with(|| may_search(scheduler, attempt))
-    {
+    let turn = waits_for_its_turn(scheduler, attempt)
+        .then(|| *turn.get_or_insert_with(|| turn_to_search(scheduler, attempt)));
+    if turn == Some(SearchTurn::PutOff) {
         return Preemption::PutOff;
     }
+    let before = scheduler.cursor.effort.sets;
     let found = victims::beside_reserved(scheduler, attempt, &masked).map(|victims| (victims, Vec::new()));
     let found = found.or_else(|| take_over::with_victims(scheduler, attempt, &masked));
+    if turn == Some(SearchTurn::Again) {
+        let tried = scheduler.cursor.effort.sets - before;
+        scheduler.queue.pending.note_sets(tried);
+    }
     let Some((victims, ending)) = found else { return Preemption::NoVictims };
     carry_out(scheduler, attempt, victims, ending, plan);
     Preemption::Settled
@@ -74,9 +81,9 @@ fn waits_for_its_turn(scheduler: &Scheduler, attempt: Attempt<'_>) -> bool {
 }
 
 /// Whether victims are searched now for a borrower.
-fn may_search(scheduler: &mut Scheduler, attempt: Attempt<'_>) -> bool {
+fn turn_to_search(scheduler: &mut Scheduler, attempt: Attempt<'_>) -> SearchTurn {
     let generation = scheduler.cursor.generation();
-    scheduler.queue.pending.may_search(&attempt.waiting.id, generation, attempt.now)
+    scheduler.queue.pending.turn_to_search(&attempt.waiting.id, generation, attempt.now)
 }
 
 /// Preempts the victims and nominates their capacity to the preemptor, with that of workloads which are `ending` already.

@@ -153,6 +153,7 @@ fn search(
     cursor.awaits_start |= skipped;
     cursor.wake = [cursor.wake, retry_at].into_iter().flatten().min();
     cursor.effort.searches += 1;
+    cursor.effort.sets += tried as u64;
     // A bounded search takes milliseconds on a large cluster, as long as a cycle may.
     cursor.search_budget = if bounded { 0 } else { cursor.search_budget.saturating_sub(tried) };
     cursor.effort.bounded += u64::from(bounded);

@@ -6,6 +6,17 @@ use crate::queue::pending::Pending;
 use crate::types::ids::{ClassId, TeamId};
 use crate::types::{Time, WorkloadId};
 
+/// Whether a borrower searches for victims now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SearchTurn {
+    /// Its class has not searched before.
+    First,
+    /// It is the turn of its class to search again.
+    Again,
+    /// Its turn comes later.
+    PutOff,
+}
+
 impl Pending {
     /// Makes a class active, so that it is attempted.
     pub fn requeue(&mut self, class: ClassId) {
@@ -75,9 +86,9 @@ impl Pending {
 
     /// Whether victims are searched now for a workload that can only borrow: they are at once for a class for which they never were,
     /// else as [`Pace`] allows, those first that have not searched for the longest time. Where they are not, the search is put off.
-    pub fn may_search(&mut self, id: &WorkloadId, generation: u64, now: Time) -> bool {
+    pub fn turn_to_search(&mut self, id: &WorkloadId, generation: u64, now: Time) -> SearchTurn {
         let known = self.class_of(id).and_then(|class| Some((class, self.classes.get(&class)?)));
-        let Some((class, known)) = known else { return true };
+        let Some((class, known)) = known else { return SearchTurn::First };
         let place = known.put_off.unwrap_or_else(|| known.search_before(generation));
         let (again, left) = (known.searched.is_some(), self.pace.left(now));
         let may = !again || self.retry.searches_before(place, class, left) < left;
@@ -88,7 +99,16 @@ impl Pending {
                 (class.searched, class.put_off) = (Some(generation), None);
             }
         });
-        may
+        match (may, again) {
+            (false, _) => SearchTurn::PutOff,
+            (true, false) => SearchTurn::First,
+            (true, true) => SearchTurn::Again,
+        }
+    }
+
+    /// Notes that a borrower which has searched again has tried so many sets of victims.
+    pub fn note_sets(&mut self, tried: u64) {
+        self.pace.note_sets(tried);
     }
 
     /// When more borrowers may search again, if some are to and none may now.

@@ -4,7 +4,7 @@
 //! A class that cannot start is blocked on conditions: headroom, quota usage, fair shares. A blocked class
 //! is requeued when one of its conditions changes.
 
-mod again;
+pub mod again;
 pub mod class;
 mod conditions;
 pub mod headroom;

@@ -2,13 +2,17 @@
 //!
 //! A borrower without victims may find some after almost any change, and only a search tells. Where thousands of classes wait in
 //! a busy cluster, each end of a workload would make all of them search, and each search costs as much as the decision about the
-//! end. So only some of them search again in each second, those first that have not for the longest time.
+//! end. So only some of them search again in each second, those first that have not for the longest time. Where they try many sets of
+//! victims, fewer search in the next second, but always one. The second itself keeps its number: each that is among those first has
+//! its turn in it, in whatever order they are attempted.
 
 use std::time::Duration;
 
 use crate::types::{SEARCHES_A_SECOND, Time};
 
 const SECOND: Duration = Duration::from_secs(1);
+/// A search that tries this many sets counts as two, and so on. A set takes about 25 µs of a processor.
+const SETS_OF_A_SEARCH: u64 = 40;
 
 /// How many classes of borrowers have searched again in the present second.
 #[derive(Clone, Copy, Debug)]
@@ -17,7 +21,11 @@ pub struct Pace {
     most: usize,
     /// When the first of them did, and the second began; `None` before any has.
     began: Option<Time>,
+    /// How many may in this second.
+    allowed: usize,
     searched: usize,
+    /// How many sets of victims they have tried.
+    sets: u64,
 }
 
 impl Default for Pace {
@@ -29,12 +37,12 @@ impl Default for Pace {
 impl Pace {
     /// A pace of that many searches in a second.
     pub fn of(most: usize) -> Self {
-        Self { most, began: None, searched: 0 }
+        Self { most, began: None, allowed: most, searched: 0, sets: 0 }
     }
 
     /// How many more may search at a time.
     pub fn left(&self, now: Time) -> usize {
-        if self.is_over(now) { self.most } else { self.most.saturating_sub(self.searched) }
+        if self.is_over(now) { self.allowed_next() } else { self.allowed.saturating_sub(self.searched) }
     }
 
     /// Notes that some search.
@@ -43,14 +51,33 @@ impl Pace {
             return;
         }
         if self.is_over(now) {
-            (self.began, self.searched) = (Some(now), 0);
+            *self = Self {
+                most: self.most,
+                began: Some(now),
+                allowed: self.allowed_next(),
+                searched: 0,
+                sets: 0,
+            };
         }
         self.searched += searching;
+    }
+
+    /// Notes how many sets of victims one of them has tried.
+    pub fn note_sets(&mut self, tried: u64) {
+        self.sets = self.sets.saturating_add(tried);
     }
 
     /// When more may search, if none may at a time.
     pub fn next(&self, now: Time) -> Option<Time> {
         self.began.filter(|_| self.left(now) == 0).map(|began| began.after(SECOND))
+    }
+
+    /// How many may search in the next second: as many as cost what the most do, if they try as many sets as those of this second.
+    fn allowed_next(&self) -> usize {
+        let counted =
+            self.searched.saturating_add(usize::try_from(self.sets / SETS_OF_A_SEARCH).unwrap_or(usize::MAX));
+        let fewer = self.most.saturating_mul(self.searched).checked_div(counted);
+        fewer.map_or(self.most, |fewer| fewer.max(1).min(self.most))
     }
 
     /// Whether the second that was counted last is over. A clock that was set back ends it.

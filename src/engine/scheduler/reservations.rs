@@ -39,6 +39,8 @@ pub struct Reservation {
     pub decided: Time,
     /// Since when nodes or quota have been kept for the owner.
     pub kept_since: Option<Time>,
+    /// Since when nodes have been kept for it.
+    pub nodes_since: Option<Time>,
 }
 
 /// The capacity that a reservation keeps.
@@ -97,6 +99,14 @@ impl Reservation {
             ReservedCapacity::Slot(slot) => Some(slot),
             ReservedCapacity::Waiting | ReservedCapacity::Quota | ReservedCapacity::Infeasible => None,
         }
+    }
+
+    /// Changes what it keeps, as decided now.
+    pub fn keep(&mut self, capacity: ReservedCapacity, now: Time) {
+        self.capacity = capacity;
+        self.decided = now;
+        self.kept_since = self.keeps_quota().then(|| self.kept_since.unwrap_or(now));
+        self.nodes_since = self.slot().is_some().then(|| self.nodes_since.unwrap_or(now));
     }
 
     /// Whether quota is kept for its owner.

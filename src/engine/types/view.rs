@@ -212,4 +212,6 @@ pub struct Effort {
     pub searches: u64,
     /// Searches that ended at their bound, so a better set may exist.
     pub bounded: u64,
+    /// Sets of victims that they tried.
+    pub sets: u64,
 }

@@ -118,7 +118,7 @@ fn defer_younger(
     found: &Placement,
     mut claims: Claims,
 ) -> Option<Placement> {
-    let Attempt { waiting, pool, .. } = attempt;
+    let Attempt { waiting, pool, now, .. } = attempt;
     let is_own = |(reservation, slot): &Reserved| reservation.team == waiting.team && slot.at.is_none();
     let (own, _) = claims.kept.iter().position(is_own).map(|own| claims.kept.remove(own))?;
     let age = |reservation: &Reservation| {
@@ -130,7 +130,7 @@ fn defer_younger(
     let start = place_beside(scheduler, attempt, &claims.both())?;
     if let Some(root) = scheduler.reservations.get(&(pool, waiting.team)).map(|own| own.root) {
         scheduler.reservations.change(&(pool, waiting.team), |reservation| {
-            reservation.capacity = ReservedCapacity::Waiting;
+            reservation.keep(ReservedCapacity::Waiting, now);
             reservation.deferred_behind = Some(older.owner.clone());
         });
         note_ended(scheduler, root);

@@ -94,11 +94,31 @@ fn own_reservation<'a>(
 
 /// Whether a reservation is older than one of another team. By age and not by fair share: shares change with every start,
 /// and two owners would put each other off without end.
-fn is_older(scheduler: &Scheduler, one: &Reservation, other: &Reservation) -> bool {
+pub fn is_older(scheduler: &Scheduler, one: &Reservation, other: &Reservation) -> bool {
     let (state, pending) = (&scheduler.state, &scheduler.queue.pending);
     let position = |of: &Reservation| order::queue_position(state, pending, &of.owner);
     let by_position = || position(one).cmp(&position(other));
-    one.kept_since.cmp(&other.kept_since).then_with(by_position).is_lt()
+    let age = |of: &Reservation| (of.kept_since.is_none(), of.kept_since);
+    age(one).cmp(&age(other)).then_with(by_position).is_lt()
+}
+
+/// Whether an owner is not bound by the reservation of another team's. Of two owners one is not, or both would wait for ever, unless
+/// both starts are predicted: the one with the older reservation, or with a predicted start on nodes that both count on and that
+/// were kept for it first. A predicted start elsewhere is no claim to these nodes, nor one that was predicted while they were
+/// kept for the other: owners could take such turns without end. Nor may such a start keep the other from these nodes.
+fn goes_first(scheduler: &Scheduler, own: &Reservation, (other, other_slot): (&Reservation, &Slot)) -> bool {
+    let Some(own_slot) = own.slot() else { return false };
+    let both_count_on = || own_slot.placement.keys().any(|node| other_slot.placement.contains_key(node));
+    let kept_first = |one: &Reservation, two: &Reservation| {
+        one.nodes_since < two.nodes_since || is_older(scheduler, one, two)
+    };
+    match (own_slot.at, other_slot.at) {
+        (Some(_), Some(_)) => false,
+        (None, None) => is_older(scheduler, own, other),
+        (Some(_), None) if both_count_on() => kept_first(own, other),
+        (Some(_), None) => is_older(scheduler, own, other),
+        (None, Some(_)) => both_count_on() && !kept_first(other, own),
+    }
 }
 
 /// What decides before which owners of other teams with nodes in a pool a waiting workload stands.
@@ -128,15 +148,8 @@ impl<'a> Precedence<'a> {
     fn is_before(&self, reservation: &Reservation, slot: &Slot) -> bool {
         let Self { scheduler, pool, within_guarantee, .. } = *self;
         let owner_is_within = owner_is_within_guarantee(scheduler, pool, reservation);
-        // Of two owners one is not bound by the other, or both would wait for ever: the one with a predicted start on nodes that
-        // both count on, else the one with the older reservation. A predicted start elsewhere is no claim to these nodes.
-        let counts_on = |own: &Slot| own.placement.keys().any(|node| slot.placement.contains_key(node));
-        let goes_first = |own: &Reservation| {
-            own.slot().is_some_and(|own_slot| {
-                own_slot.at.is_some() && counts_on(own_slot) || is_older(scheduler, own, reservation)
-            })
-        };
-        if slot.at.is_none() && within_guarantee == owner_is_within && self.own.is_some_and(goes_first) {
+        let goes_first = |own: &Reservation| goes_first(scheduler, own, (reservation, slot));
+        if within_guarantee == owner_is_within && self.own.is_some_and(goes_first) {
             return true;
         }
         // A team that borrows with a workload larger than its guarantee has work within guarantee beside it.

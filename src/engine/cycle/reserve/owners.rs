@@ -219,6 +219,7 @@ fn empty_reservation(scheduler: &Scheduler, waiting: &WaitingWorkload, now: Time
         deferred_behind: None,
         decided: now,
         kept_since: None,
+        nodes_since: None,
     })
 }
 

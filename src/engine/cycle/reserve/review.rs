@@ -2,24 +2,54 @@
 
 use std::mem::discriminant;
 
-use crate::cycle::reserve::binding::is_deferred;
+use crate::cycle::reserve::binding::{is_deferred, is_older, waits};
 use crate::cycle::reserve::mask::{masks_for, with_masked};
 use crate::cycle::reserve::quota::quota_start;
 use crate::cycle::reserve::whole::{fits_then, is_whole};
-use crate::placement::Capacity;
-use crate::placement::waiting::Attempt;
+use crate::placement::waiting::{Attempt, WaitingWorkload};
+use crate::placement::{self, Capacity};
 use crate::prediction::timeline::{Slot, Until};
 use crate::scheduler::Scheduler;
 use crate::scheduler::reservations::{QuotaStart, Reservation, ReservedCapacity};
 use crate::state::lending;
-use crate::types::Time;
 use crate::types::ids::NodeId;
+use crate::types::{Time, WorkloadId};
 
 /// The most teams that have nodes reserved in one pool: each is reviewed whenever capacity comes free.
 pub const MAX_RESERVATIONS: usize = 16;
 
-/// Reviews the reservation of a waiting workload's team.
+/// Reviews the reservation of a waiting workload's team. If it has no nodes yet, older ones without nodes are reviewed first: else
+/// owners of other teams could take the nodes that come free in turn, without end.
 pub fn review(scheduler: &mut Scheduler, attempt: Attempt<'_>) {
+    let Attempt { pool, now, .. } = attempt;
+    for owner in older_without_nodes(scheduler, attempt) {
+        if let Some(waiting) = WaitingWorkload::of(&scheduler.state, &owner) {
+            let nodes = placement::eligible(&scheduler.state, &waiting.request(pool));
+            let older = Attempt { waiting: &waiting, pool, nodes: &nodes, now };
+            review_one(scheduler, older);
+            scheduler.reservations.ended |= scheduler.reservations.get(&(pool, waiting.team)).is_none();
+        }
+    }
+    review_one(scheduler, attempt);
+}
+
+/// The owners of older reservations for which no nodes were possible beside others, the oldest first, if the reservation of a waiting
+/// workload has no nodes.
+fn older_without_nodes(scheduler: &Scheduler, attempt: Attempt<'_>) -> Vec<WorkloadId> {
+    let Attempt { waiting, pool, .. } = attempt;
+    let own = scheduler.reservations.get(&(pool, waiting.team)).filter(|own| own.slot().is_none());
+    let Some(own) = own else { return Vec::new() };
+    let mut older: Vec<&Reservation> = scheduler
+        .reservations
+        .with_nodes(pool)
+        .filter(|other| other.is_infeasible() && other.team != own.team && waits(scheduler, &other.owner))
+        .filter(|other| is_older(scheduler, other, own))
+        .collect();
+    older.sort_by_key(|other| other.kept_since);
+    older.into_iter().map(|other| other.owner.clone()).collect()
+}
+
+fn review_one(scheduler: &mut Scheduler, attempt: Attempt<'_>) {
     let Attempt { waiting, pool, now, .. } = attempt;
     let prediction = &mut scheduler.prediction;
     prediction.timeline.catch_up(&scheduler.state, &prediction.run_times, pool, now);
@@ -164,12 +194,7 @@ fn set_slot(scheduler: &mut Scheduler, attempt: Attempt<'_>, slot: Slot, quota: 
 fn set(scheduler: &mut Scheduler, attempt: Attempt<'_>, capacity: ReservedCapacity) {
     let place = (attempt.pool, attempt.waiting.team);
     if let Some(root) = scheduler.reservations.get(&place).map(|reservation| reservation.root) {
-        scheduler.reservations.change(&place, |reservation| {
-            reservation.capacity = capacity;
-            reservation.decided = attempt.now;
-            let kept = reservation.keeps_quota();
-            reservation.kept_since = kept.then(|| reservation.kept_since.unwrap_or(attempt.now));
-        });
+        scheduler.reservations.change(&place, |reservation| reservation.keep(capacity, attempt.now));
         scheduler.cursor.note_looser_below([root]);
     }
 }
@@ -181,7 +206,7 @@ fn give_up_slot(scheduler: &mut Scheduler, attempt: Attempt<'_>, reservation: &R
     let changed = !infeasible || !reservation.is_infeasible();
     if infeasible {
         let capacity = ReservedCapacity::Infeasible;
-        scheduler.reservations.change(&place, |reservation| reservation.capacity = capacity);
+        scheduler.reservations.change(&place, |reservation| reservation.keep(capacity, attempt.now));
     } else {
         scheduler.reservations.remove(&place);
     }
