@@ -200,7 +200,11 @@ fn single(arguments: &Arguments) -> Result<(), String> {
             per_pending: resident.saturating_sub(with_running) / waiting.max(1) as u64,
         },
         decisions,
-        Effort { searches: effort.searches - before.searches, bounded: effort.bounded - before.bounded },
+        Effort {
+            searches: effort.searches - before.searches,
+            bounded: effort.bounded - before.bounded,
+            sets: effort.sets - before.sets,
+        },
     );
     println!("{}", figures.line());
     Ok(())

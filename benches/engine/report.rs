@@ -108,7 +108,7 @@ impl Figures {
         let [p50, p99, longest] = quantiles(times);
         let steps = times.len() as u64;
         let mean = times.iter().sum::<Duration>() / u32::try_from(steps.max(1)).unwrap_or(u32::MAX);
-        let (decisions, Effort { searches, bounded }) = (decisions as u64, effort);
+        let (decisions, Effort { searches, bounded, .. }) = (decisions as u64, effort);
         Self { steps, decisions, searches, bounded, mean, p50, p99, longest, rest, first_plan, memory }
     }
 

@@ -24,7 +24,7 @@ use crate::types::{Plan, Time, Verdict, WorkloadId};
 /// out costs all that is left.
 const SEARCH_BUDGET: usize = 64;
 /// The cost of an attempt that is refused.
-const COST_OF_A_REFUSAL: usize = 4;
+const COST_OF_A_REFUSAL: usize = 8;
 /// The most classes with uncertain preemption that are woken at once.
 const MAY_PREEMPT_AT_ONCE: usize = 2;
 

@@ -17,11 +17,11 @@ pub struct Settings {
     /// The time of the calendar at the time 0 of the engine, for the periods of budgets: 0 in a cluster, the date of the start in a
     /// simulation.
     pub calendar: Time,
-    /// How many classes of borrowers may search for victims again in one second.
+    /// How many classes of borrowers may search for victims again in one second, fewer where they try many sets of victims.
     pub searches_a_second: usize,
 }
 
-/// A search takes one to a few milliseconds on a large cluster, so these take a tenth of a processor or somewhat more.
+/// A search takes a millisecond, so these take a tenth of a processor; where one takes longer, fewer search.
 pub const SEARCHES_A_SECOND: usize = 100;
 
 /// The time after which Kubernetes itself ends the pods of a node that does not answer, unless they tolerate that for
