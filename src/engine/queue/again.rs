@@ -9,7 +9,7 @@ use crate::types::{Time, WorkloadId};
 /// Whether a borrower searches for victims now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SearchTurn {
-    /// Its class has not searched before.
+    /// Its class has not searched before, or it is in none.
     First,
     /// It is the turn of its class to search again.
     Again,

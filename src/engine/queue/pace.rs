@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::types::{SEARCHES_A_SECOND, Time};
 
 const SECOND: Duration = Duration::from_secs(1);
-/// A search that tries this many sets counts as two, and so on. A set takes about 25 µs of a processor.
+/// So many sets count as a search: each takes about 25 µs of a processor.
 const SETS_OF_A_SEARCH: u64 = 40;
 
 /// How many classes of borrowers have searched again in the present second.
@@ -74,8 +74,8 @@ impl Pace {
 
     /// How many may search in the next second: as many as cost what the most do, if they try as many sets as those of this second.
     fn allowed_next(&self) -> usize {
-        let counted =
-            self.searched.saturating_add(usize::try_from(self.sets / SETS_OF_A_SEARCH).unwrap_or(usize::MAX));
+        let as_many = usize::try_from(self.sets / SETS_OF_A_SEARCH).unwrap_or(usize::MAX);
+        let counted = self.searched.max(as_many);
         let fewer = self.most.saturating_mul(self.searched).checked_div(counted);
         fewer.map_or(self.most, |fewer| fewer.max(1).min(self.most))
     }
@@ -83,5 +83,38 @@ impl Pace {
     /// Whether the second that was counted last is over. A clock that was set back ends it.
     fn is_over(&self, now: Time) -> bool {
         self.began.is_none_or(|began| now < began || now >= began.after(SECOND))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many may search in the second after one in which so many did, each with that many sets.
+    fn after(searched: usize, sets: u64) -> usize {
+        let mut pace = Pace::of(100);
+        for _ in 0..searched {
+            pace.note(1, Time(0));
+            pace.note_sets(sets);
+        }
+        assert_eq!(pace.left(Time(999)), 100 - searched, "the second itself keeps its number");
+        pace.left(Time(1_000))
+    }
+
+    #[test]
+    fn fewer_search_after_a_second_in_which_each_has_tried_many_sets() {
+        assert_eq!(after(100, 1), 100);
+        assert_eq!(after(100, SETS_OF_A_SEARCH), 100);
+        assert_eq!(after(100, 4 * SETS_OF_A_SEARCH), 25);
+        assert_eq!(after(3, 4 * SETS_OF_A_SEARCH), 25);
+        assert_eq!(after(100, u64::from(u32::MAX)), 1);
+    }
+
+    #[test]
+    fn none_searches_again_at_a_pace_of_none() {
+        let mut pace = Pace::of(0);
+        pace.note(1, Time(0));
+        pace.note_sets(1_000);
+        assert_eq!(pace.left(Time(2_000)), 0);
     }
 }

@@ -37,6 +37,8 @@ pub struct Reservation {
     pub deferred_behind: Option<WorkloadId>,
     /// When the capacity was decided.
     pub decided: Time,
+    /// The generation in which it was last reviewed.
+    pub reviewed: u64,
     /// Since when nodes or quota have been kept for the owner.
     pub kept_since: Option<Time>,
     /// Since when nodes have been kept for it.

@@ -92,20 +92,23 @@ fn own_reservation<'a>(
     own.filter(|own| own.owner == waiting.id)
 }
 
-/// Whether a reservation is older than one of another team. By age and not by fair share: shares change with every start,
-/// and two owners would put each other off without end.
-pub fn is_older(scheduler: &Scheduler, one: &Reservation, other: &Reservation) -> bool {
-    let (state, pending) = (&scheduler.state, &scheduler.queue.pending);
-    let position = |of: &Reservation| order::queue_position(state, pending, &of.owner);
-    let by_position = || position(one).cmp(&position(other));
-    let age = |of: &Reservation| (of.kept_since.is_none(), of.kept_since);
-    age(one).cmp(&age(other)).then_with(by_position).is_lt()
+/// What older reservations have less of: since when they keep nodes or quota, and the positions of their owners. By age and not by fair
+/// share: shares change with every start, and two owners would put each other off without end.
+pub fn age(scheduler: &Scheduler, of: &Reservation) -> impl Ord + use<> {
+    let position = order::queue_position(&scheduler.state, &scheduler.queue.pending, &of.owner);
+    (of.kept_since.is_none(), of.kept_since, position)
 }
 
-/// Whether an owner is not bound by the reservation of another team's. Of two owners one is not, or both would wait for ever, unless
-/// both starts are predicted: the one with the older reservation, or with a predicted start on nodes that both count on and that
-/// were kept for it first. A predicted start elsewhere is no claim to these nodes, nor one that was predicted while they were
-/// kept for the other: owners could take such turns without end. Nor may such a start keep the other from these nodes.
+/// Whether a reservation is older than one of another team.
+pub fn is_older(scheduler: &Scheduler, one: &Reservation, other: &Reservation) -> bool {
+    age(scheduler, one) < age(scheduler, other)
+}
+
+/// Whether the owner of a reservation is not bound by one of another team. Of two owners one is not, or both would wait for ever:
+/// the one with the older reservation, or with a predicted start where nodes were kept for it first and both count on some of
+/// them. A predicted start on other nodes is no claim to these, nor is one where nodes were kept later: owners could take such turns
+/// without end. It does not keep the older owner from these nodes either. Two predicted starts bind each other: each is beside the
+/// other.
 fn goes_first(scheduler: &Scheduler, own: &Reservation, (other, other_slot): (&Reservation, &Slot)) -> bool {
     let Some(own_slot) = own.slot() else { return false };
     let both_count_on = || own_slot.placement.keys().any(|node| other_slot.placement.contains_key(node));

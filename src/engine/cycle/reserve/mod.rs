@@ -8,8 +8,7 @@
 //! A reservation ends when its owner starts, leaves or changes its request, or when a workload of the same team that
 //! stands before the owner finds no capacity either. Its nodes and time stay too, unless they cannot be held any more
 //! or an earlier time is possible. Capacity reserved for one team is masked for all others, owners included,
-//! but not for an owner that comes first of two without a predicted start, or has the only one on these nodes: both would wait
-//! for ever.
+//! but not for an owner that goes first of two unless both have predicted starts: both would wait for ever.
 //! A preemptor may take the place of workloads there that the owner waits for too.
 //!
 //! Two kinds of workloads stand before an owner: those before it in its own team, and those within guarantee when the

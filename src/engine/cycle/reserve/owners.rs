@@ -218,6 +218,7 @@ fn empty_reservation(scheduler: &Scheduler, waiting: &WaitingWorkload, now: Time
         taken: false,
         deferred_behind: None,
         decided: now,
+        reviewed: 0,
         kept_since: None,
         nodes_since: None,
     })

@@ -2,7 +2,7 @@
 
 use std::mem::discriminant;
 
-use crate::cycle::reserve::binding::{is_deferred, is_older, waits};
+use crate::cycle::reserve::binding::{age, is_deferred, is_older, waits};
 use crate::cycle::reserve::mask::{masks_for, with_masked};
 use crate::cycle::reserve::quota::quota_start;
 use crate::cycle::reserve::whole::{fits_then, is_whole};
@@ -18,60 +18,73 @@ use crate::types::{Time, WorkloadId};
 /// The most teams that have nodes reserved in one pool: each is reviewed whenever capacity comes free.
 pub const MAX_RESERVATIONS: usize = 16;
 
-/// Reviews the reservation of a waiting workload's team. If it has no nodes yet, older ones without nodes are reviewed first: else
-/// owners of other teams could take the nodes that come free in turn, without end.
+/// Reviews the reservation of a waiting workload's team. If it has no nodes yet and may have some, older ones without nodes are reviewed
+/// first: else an owner of another team could take the nodes that come free each time, before the older one is looked at.
 pub fn review(scheduler: &mut Scheduler, attempt: Attempt<'_>) {
     let Attempt { pool, now, .. } = attempt;
+    let Some(quota) = review_quota(scheduler, attempt) else { return };
     for owner in older_without_nodes(scheduler, attempt) {
-        if let Some(waiting) = WaitingWorkload::of(&scheduler.state, &owner) {
-            let nodes = placement::eligible(&scheduler.state, &waiting.request(pool));
-            let older = Attempt { waiting: &waiting, pool, nodes: &nodes, now };
-            review_one(scheduler, older);
-            scheduler.reservations.ended |= scheduler.reservations.get(&(pool, waiting.team)).is_none();
+        let Some(waiting) = WaitingWorkload::of(&scheduler.state, &owner) else { continue };
+        let nodes = placement::eligible(&scheduler.state, &waiting.request(pool));
+        let older = Attempt { waiting: &waiting, pool, nodes: &nodes, now };
+        if let Some(quota) = review_quota(scheduler, older) {
+            review_nodes(scheduler, older, quota);
         }
+        scheduler.reservations.ended |= scheduler.reservations.get(&(pool, waiting.team)).is_none();
     }
-    review_one(scheduler, attempt);
+    review_nodes(scheduler, attempt, quota);
 }
 
 /// The owners of older reservations for which no nodes were possible beside others, the oldest first, if the reservation of a waiting
-/// workload has no nodes.
+/// workload has no nodes. What was reviewed since the last change is left out.
 fn older_without_nodes(scheduler: &Scheduler, attempt: Attempt<'_>) -> Vec<WorkloadId> {
     let Attempt { waiting, pool, .. } = attempt;
     let own = scheduler.reservations.get(&(pool, waiting.team)).filter(|own| own.slot().is_none());
     let Some(own) = own else { return Vec::new() };
+    let generation = scheduler.cursor.generation();
     let mut older: Vec<&Reservation> = scheduler
         .reservations
         .with_nodes(pool)
-        .filter(|other| other.is_infeasible() && other.team != own.team && waits(scheduler, &other.owner))
-        .filter(|other| is_older(scheduler, other, own))
+        .filter(|other| other.is_infeasible() && other.team != own.team && other.reviewed != generation)
+        .filter(|other| waits(scheduler, &other.owner) && is_older(scheduler, other, own))
         .collect();
-    older.sort_by_key(|other| other.kept_since);
+    older.sort_by_cached_key(|other| age(scheduler, other));
     older.into_iter().map(|other| other.owner.clone()).collect()
 }
 
-fn review_one(scheduler: &mut Scheduler, attempt: Attempt<'_>) {
+/// Reviews when the quota of an owner comes free, which it returns; `None` if no nodes are kept for it now.
+fn review_quota(scheduler: &mut Scheduler, attempt: Attempt<'_>) -> Option<QuotaStart> {
     let Attempt { waiting, pool, now, .. } = attempt;
     let prediction = &mut scheduler.prediction;
     prediction.timeline.catch_up(&scheduler.state, &prediction.run_times, pool, now);
-    let Some(reservation) = scheduler.reservations.get(&(pool, waiting.team)).cloned() else {
-        return;
-    };
+    let reservation = scheduler.reservations.get(&(pool, waiting.team)).cloned()?;
     let Some(quota) = quota_start(scheduler, waiting, pool, now) else {
         scheduler.reservations.remove(&(pool, waiting.team));
         if reservation.keeps_quota() {
             scheduler.cursor.note_looser_below([reservation.root]);
         }
-        return;
+        return None;
     };
-    scheduler.reservations.change(&(pool, waiting.team), |reservation| reservation.quota = quota);
+    let generation = scheduler.cursor.generation();
+    scheduler.reservations.change(&(pool, waiting.team), |reservation| {
+        (reservation.quota, reservation.reviewed) = (quota, generation);
+    });
     // No node is kept idle while nothing tells when the quota of the owner comes free.
     let without_nodes = quota == QuotaStart::Unpredictable
         || reservation.slot().is_none() && others_with_nodes(scheduler, attempt) >= MAX_RESERVATIONS;
     if without_nodes {
         let keeps_quota = reservation.due <= now || matches!(quota, QuotaStart::At(_));
         let capacity = if keeps_quota { ReservedCapacity::Quota } else { ReservedCapacity::Waiting };
-        return set_without_nodes(scheduler, attempt, &reservation, capacity);
+        set_without_nodes(scheduler, attempt, &reservation, capacity);
+        return None;
     }
+    Some(quota)
+}
+
+/// Reviews the nodes that are kept for an owner, with the time at which its quota comes free.
+fn review_nodes(scheduler: &mut Scheduler, attempt: Attempt<'_>, quota: QuotaStart) {
+    let place = (attempt.pool, attempt.waiting.team);
+    let Some(reservation) = scheduler.reservations.get(&place).cloned() else { return };
     match next_step(scheduler, attempt, &reservation, quota) {
         NextStep::Keep => {}
         NextStep::Postponed(slot) => set_slot(scheduler, attempt, slot, quota),
