@@ -23,7 +23,7 @@ use crate::types::{Plan, Time, Verdict, WorkloadId};
 /// The search budget of a cycle, so that no cycle takes long. A set of victims tried costs 1; a search that has to leave sets
 /// out costs all that is left.
 const SEARCH_BUDGET: usize = 64;
-/// The cost of an attempt that is refused.
+/// The cost of an attempt that is refused: eight of them use up the budget.
 const COST_OF_A_REFUSAL: usize = 8;
 /// The most classes with uncertain preemption that are woken at once.
 const MAY_PREEMPT_AT_ONCE: usize = 2;

@@ -107,20 +107,20 @@ pub fn is_older(scheduler: &Scheduler, one: &Reservation, other: &Reservation) -
 /// Whether the owner of a reservation is not bound by one of another team. Of two owners one is not, or both would wait for ever:
 /// the one with the older reservation, or with a predicted start where nodes were kept for it first and both count on some of
 /// them. A predicted start on other nodes is no claim to these, nor is one where nodes were kept later: owners could take such turns
-/// without end. It does not keep the older owner from these nodes either. Two predicted starts bind each other: each is beside the
-/// other.
+/// without end. Such a later start does not bind the older owner on nodes that both count on. Two predicted starts bind each other:
+/// each was found beside the other.
 fn goes_first(scheduler: &Scheduler, own: &Reservation, (other, other_slot): (&Reservation, &Slot)) -> bool {
     let Some(own_slot) = own.slot() else { return false };
     let both_count_on = || own_slot.placement.keys().any(|node| other_slot.placement.contains_key(node));
-    let kept_first = |one: &Reservation, two: &Reservation| {
+    let is_first = |one: &Reservation, two: &Reservation| {
         one.nodes_since < two.nodes_since || is_older(scheduler, one, two)
     };
     match (own_slot.at, other_slot.at) {
         (Some(_), Some(_)) => false,
         (None, None) => is_older(scheduler, own, other),
-        (Some(_), None) if both_count_on() => kept_first(own, other),
+        (Some(_), None) if both_count_on() => is_first(own, other),
         (Some(_), None) => is_older(scheduler, own, other),
-        (None, Some(_)) => both_count_on() && !kept_first(other, own),
+        (None, Some(_)) => both_count_on() && !is_first(other, own),
     }
 }
 
